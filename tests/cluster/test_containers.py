@@ -125,7 +125,7 @@ def test_metrics_count_uses_of_cached_images(cluster: Cluster, images: str) -> N
         return series(text.encode()).get('slurmstack_image_hits_total{node="cpu-0"}', 0)
 
     # Wait for the next node check, which writes the counts into the node's record every minute.
-    eventually("the metrics count the start", lambda: hits() > 0, timeout=150)
+    eventually("the metrics count a use of the cached image", lambda: hits() > 0, timeout=150)
 
 
 def test_slurm_image_command_lists_images_on_the_login_node(cluster: Cluster, images: str) -> None:

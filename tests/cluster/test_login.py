@@ -88,7 +88,7 @@ def test_new_process_limit_takes_effect_and_login_does_not_restart(cluster: Clus
 
 
 def test_login_node_frees_orphaned_shared_memory(cluster: Cluster) -> None:
-    """Otherwise, a user who has logged out could still occupy a login node's memory."""
+    """A user who has logged out must not occupy a login node's memory."""
     keep = (
         "import ctypes; libc = ctypes.CDLL(None); segment = libc.shmget(0, 4096, 0o1600);"
         " assert segment >= 0; assert libc.shmat(segment, None, 0) != -1; print(segment)"

@@ -118,7 +118,7 @@ def given(cluster: Cluster, objects: list[dict[str, Any]]) -> Iterator[None]:
     try:
         cluster.kubectl("apply", "--server-side", "--filename", definitions)
         eventually(
-            "the kinds are served",
+            "the API server serves the kinds",
             lambda: all(kind in cluster.kubectl(*served) for kind in (*KINDS, "Prometheus")),
         )
         # Use strict validation, which refuses fields that the definitions do not have.

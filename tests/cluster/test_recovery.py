@@ -55,7 +55,7 @@ def test_second_controller_takes_over_when_the_first_is_deleted(
 
 
 def test_second_controller_takes_over_from_a_frozen_node(cluster: Cluster, work: Work) -> None:
-    """After the freeze, the first slurmctld continues without noticing the pause, but must stop."""
+    """After the freeze, the first slurmctld runs on as if nothing had happened, and must stop."""
     # The test freezes the controller's node. Move the controller away from node-0 first, because
     # node-0 also runs the Kubernetes API.
     cluster.move_controller("node-1")

@@ -71,7 +71,7 @@ def snapshots(cluster: Cluster, api: Api) -> Iterator[Snapshots]:
     try:
         cluster.kubectl("wait", "--for=condition=Established", f"crd/{KIND}")
         # Wait, because the API server serves the kind VolumeSnapshot only after a moment.
-        eventually("the kind is served", lambda: look(api) == 0)
+        eventually("the API server serves the kind", lambda: look(api) == 0)
         yield Snapshots(api, NAMESPACE)
     finally:
         cluster.kubectl("delete", "crd", KIND)

@@ -4,7 +4,7 @@ from tests.support.cluster import Cluster
 
 FIND = "find /sys/fs/cgroup -type d -name 'job_*' 2>/dev/null || true"
 LIMIT = "$(ls /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max 2>/dev/null)"
-"""Shell expression for the file with the memory limit of the node itself."""
+"""Shell expression for the path of the file with the memory limit of the node itself."""
 LOCKED = (
     "if [ -e /sys/fs/cgroup/cgroup.controllers ];"
     "then set -- /sys/fs/cgroup /sys/fs/cgroup/system.slice/*.scope;"

@@ -67,9 +67,9 @@ while generation < 2:
     except OSError:
         pass
 time.sleep(1000)'"""
-"""Script that starts as many processes as the node allows. Only the first two generations, about
-twenty processes, use the CPU. If all processes used the CPU, slurmd would get too little CPU
-time on a machine that other clusters use at the same time."""
+"""Script that starts as many processes as the node allows. Only the first process and its direct
+children, about twenty processes, use the CPU; the others sleep. If all processes used the CPU,
+slurmd would get too little CPU time on a machine that other clusters use at the same time."""
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ from agents.checks.readers import processes
 with TemporaryDirectory() as folder:
     print(processes({}, state=Path(folder)))
 """
-"""Prints what the check `stuck-processes` reads. Field 6 is not `-` if a process hangs."""
+"""Program that prints the processes that the check `stuck-processes` reads, one in each line. Field
+6 of a hanging process is not `-`."""
 
 
 @pytest.mark.parametrize("user", ["researcher", "root"])
@@ -114,7 +115,10 @@ def test_cgroups_of_a_killed_slurmstepd_are_removed_with_the_job(
 
 @pytest.mark.usefixtures("nothing_left")
 def test_cgroups_are_removed_after_a_slow_slurmstepd_ends(cluster: Cluster, folder: str) -> None:
-    """On a busy node, slurmstepd may run for seconds after its last message to slurmd."""
+    """On a busy node, slurmstepd may run for seconds after its last message to slurmd.
+
+    The test adds a sleeping process to slurmstepd's cgroup, which has the same effect.
+    """
     job = cluster.submit(folder, "#!/bin/sh\nsleep 2", "--mem=20", "--nodelist=cpu-0")
     cluster.wait_for_job(job, "RUNNING")
     daemons = eventually(
@@ -165,7 +169,7 @@ def test_suspended_job_pauses_and_resumes(cluster: Cluster, folder: str) -> None
 
 @pytest.mark.usefixtures("nothing_left")
 def test_pod_with_a_suspended_job_ends_in_time(cluster: Cluster, folder: str) -> None:
-    """In cgroups of version 1, SIGKILL does not end the frozen processes of the job.
+    """In cgroups of version 1, SIGKILL does not end the processes of a suspended (frozen) job.
 
     At the end, the test cancels the job, because slurmctld 24.11 does not notice that the job has
     ended (see docs/health.md, section Restarts).

@@ -547,7 +547,8 @@ SECRETS = (
     ("/usr/sbin/slurmd", "cpu-0", "slurmd"),
     ("/mnt/jail/etc/passwd", "cpu-0", "slurmd"),
 )
-"""Files of the next table that really exist, each with its pod and its container."""
+"""Files that the attempts below try to read and that exist outside the jail. Each has the pod and
+the container in which it exists."""
 
 for what, path in (
     ("the munge key", "/etc/auth-secret/0"),
@@ -955,10 +956,10 @@ def _outcome(run: Callable[[Facts], object], facts: Facts) -> str:
 
 
 def _fork(avoided: set[int]) -> int:
-    """Fork like `os.fork`, but avoid these process ids for the child.
+    """Fork like `os.fork`, but never give the child one of the process ids in `avoided`.
 
-    A job numbers its processes from 1, so a child may get the id that the daemon has on the node.
-    The child would then attack itself, and the refusal would have another reason.
+    A job numbers its processes from 1, so a child could get the id that the daemon has on the node.
+    The child would then attack itself instead of the daemon.
     """
     while True:
         child = os.fork()

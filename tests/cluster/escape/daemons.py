@@ -128,7 +128,7 @@ def ask_slurmd(library: ctypes.CDLL, address: str, kind: int, body: ctypes.Struc
 
 
 def ask_by_any_credential(address: str, kind: int) -> str:
-    """Return slurmd's answer to a message whose credential was not made for this message."""
+    """Send a message with a credential that was not made for it, and return slurmd's answer."""
     credential = subprocess.run(
         ["munge", "--no-input"], capture_output=True, check=True
     ).stdout.strip()
@@ -151,7 +151,7 @@ def ask_by_any_credential(address: str, kind: int) -> str:
 
 
 def slurmd(address: str, job: int) -> dict[str, str]:
-    # The library's plugins need its symbols as global symbols.
+    # Load the library with global symbols, because its plugins need these symbols.
     library = ctypes.CDLL(_LIBRARY, ctypes.RTLD_GLOBAL)
     library.slurm_init(None)
 

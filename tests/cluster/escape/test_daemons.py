@@ -56,7 +56,7 @@ def test_slurmd_obeys_only_slurmctld(
 def test_slurmd_refuses_a_credential_made_for_another_message(
     answers: Callable[[str], Answers],
 ) -> None:
-    """Otherwise, a user who gets one credential of root could act as root on every daemon."""
+    """If slurmd accepted it, a user with one credential of root could command all daemons."""
     outcome = answers("login")["any credential"]["to ping slurmd"]
 
     assert outcome == NO_ANSWER or re.fullmatch("message 8001: [1-9][0-9]*", outcome), outcome

@@ -46,7 +46,7 @@ def places(mark: str) -> list[str]:
 
 
 def left(cluster: Cluster, mark: str) -> str:
-    """Return files with this name outside jobs' own directories."""
+    """Return the files with this name in `places`, all of them outside jobs' own directories."""
     return on_worker(cluster, f"ls -d {' '.join(places(mark))} 2>/dev/null || true").strip()
 
 
@@ -289,7 +289,7 @@ def test_container_bundle_cannot_mount_directories_of_the_node(
 
 
 def test_setuid_program_gains_no_privileges(cluster: Cluster, folder: str) -> None:
-    """Even a file that root owns gives no privileges."""
+    """Even a set-user-ID program of root gives no privileges."""
     laid = f"/mnt/jail{folder}/id"
     on_worker(cluster, f"cp /mnt/jail/usr/bin/id {laid}; chown root:root {laid}; chmod 6755 {laid}")
     copy = f"cp {folder}/id /tmp/id; chmod 6755 /tmp/id; /tmp/id -u; /tmp/id -g"
@@ -332,7 +332,7 @@ def test_cleanup_does_not_follow_links_that_a_job_left(cluster: Cluster, folder:
 
 
 def test_end_of_a_job_frees_its_system_v_memory(cluster: Cluster) -> None:
-    """Otherwise, a short job could fill the node's memory permanently."""
+    """If the memory stayed allocated, a short job could fill the node's memory permanently."""
     make = "import ctypes; assert ctypes.CDLL(None).shmget(0, 4096, 0o1600) >= 0"
     owned = "ipcs -m | awk '$3 == 2000 || $3 == \"researcher\"'"
 

@@ -100,7 +100,7 @@ def volume_path(cluster: Cluster, claim: str) -> str:
 
 @contextlib.contextmanager
 def jail_as_the_exporter_sees_it(cluster: Cluster, folder: Path) -> Iterator[None]:
-    """Replace the jail's file system only for the exporter."""
+    """Mount `folder` in place of the jail, but only in the exporter's pod."""
     with (
         attached(cluster, "node-0", folder, volume_path(cluster, c.JAIL_CLAIM)),
         cluster.cordoned("node-1"),

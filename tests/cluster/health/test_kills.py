@@ -85,7 +85,7 @@ def kept(cluster: Cluster, folder: str, running_job: int) -> Callable[[], dict[s
             },
         }
 
-    eventually("the accounting has the job", lambda: "|RUNNING|" in read()["job"])
+    eventually("sacct shows the job", lambda: "|RUNNING|" in read()["job"])
     return read
 
 

@@ -43,7 +43,7 @@ class Collector:
         return [one for one in lines if one.source["k8s.container.name"] == container]
 
     def has(self, container: str, job: int, *words: str) -> Line:
-        """Wait for a line about a job with one of these words, and return the first such line."""
+        """Wait until a line about the job contains one of the words, and return the first one."""
 
         def lines_of_job() -> list[Line]:
             return [one for one in self.received(container) if one.job == str(job)]

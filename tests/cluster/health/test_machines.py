@@ -1,5 +1,5 @@
-"""A cordon drains the Slurm node of a machine, and evictions wait for its jobs. Broken hardware
-marks the machine."""
+"""A cordon drains the Slurm node of a machine, and evictions wait for the node's jobs. The
+reconciler marks a machine with broken hardware."""
 
 import json
 from typing import Any

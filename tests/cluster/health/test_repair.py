@@ -34,9 +34,9 @@ STEPS = (
 
 
 def pods_on(cluster: Cluster, component: str) -> dict[str, dict[str, Any]]:
-    """Return the active pods on the machine with a component that meets a condition.
+    """Return the active pods on the machine whose component label meets a condition.
 
-    `component` is the second part of a label selector, such as `=worker`.
+    `component` is the condition as in a label selector, such as `=worker`.
     """
     return {
         pod["metadata"]["name"]: pod

@@ -56,7 +56,9 @@ def updated(cluster: Cluster, before: dict[str, str]) -> set[str]:
     return {name for name, uid in pods(cluster).items() if uid != before[name]}
 
 
-def test_three_nodes_roll_at_once_and_the_fourth_follows(cluster: Cluster, folder: str) -> None:
+def test_three_nodes_are_updated_at_once_and_the_fourth_follows(
+    cluster: Cluster, folder: str
+) -> None:
     before, size = pods(cluster), memory(cluster)
     jobs = [
         cluster.submit(

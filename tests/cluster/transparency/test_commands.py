@@ -212,7 +212,7 @@ def test_no_variable_reveals_kubernetes(cluster: Cluster) -> None:
 
 
 def test_the_configuration_is_the_same_everywhere(cluster: Cluster) -> None:
-    """Ignore lines that change between two calls."""
+    """The test ignores lines of scontrol that change between two calls."""
     ask = "scontrol show config | grep --invert-match -e '^Configuration data' -e ^NEXT_JOB_ID"
 
     assert "ClusterName" in common_answer(everywhere(cluster, ask))

@@ -42,7 +42,7 @@ def test_job_can_read_files_next_to_its_script(cluster: Cluster, folder: str) ->
 
 
 def test_written_file_is_visible_on_all_nodes_at_once(cluster: Cluster, folder: str) -> None:
-    """A job on another node can then continue from a checkpoint file at once."""
+    """Jobs rely on this when they continue from a checkpoint on another node."""
     add = f"echo by $(hostname) after $(wc -l <{folder}/log) >>{folder}/log"
     steps = [at(place, add) for place in PLACES]
 

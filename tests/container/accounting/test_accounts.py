@@ -63,8 +63,8 @@ class Accounts:
     def settle(self) -> None:
         """Wait until slurmctld has completed every reconfiguration.
 
-        `scontrol reconfigure` returns earlier. Until then, slurmctld exits if slurmdbd or the QOS
-        of a partition is missing, and nothing in this test restarts slurmctld.
+        `scontrol reconfigure` returns earlier. During a reconfiguration, slurmctld exits if
+        slurmdbd or the QOS of a partition is missing, and nothing in this test restarts slurmctld.
         """
 
         def is_settled() -> bool:

@@ -1,4 +1,4 @@
-"""The options of Pyxis and their opposites."""
+"""The options of Pyxis (`--container-…`) and their opposites, such as `--no-container-…`."""
 
 from collections.abc import Iterator
 

@@ -67,7 +67,7 @@ class Cluster:
         return parsed(httpx.get(url, trust_env=False).raise_for_status().text)
 
     def now(self, intervals: int = 1) -> Scrape:
-        """Return the exporter's metrics with data of Slurm that are not older than this call.
+        """Return metrics with data that the exporter has read from Slurm since this call.
 
         In each interval, the exporter reads either reservations or licenses. New values of both
         therefore need two intervals.

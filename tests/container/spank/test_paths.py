@@ -1,4 +1,4 @@
-"""Paths that users choose: slurmstepd opens input and output files, slurmd targets of sbcast."""
+"""Paths that users choose: slurmstepd opens jobs' files, and slurmd opens the target of sbcast."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def ended(node: Node, job: str) -> str:
 
 @pytest.mark.parametrize("place", ["self", "thread-self", "self/task/..", "{slurmd}"])
 def test_user_path_cannot_reach_slurmstepd_or_node_processes(node: Node, place: str) -> None:
-    """The node's /proc would lead out of the jail, because slurmstepd has threads outside."""
+    """slurmstepd has threads outside the jail, so the node's /proc would lead out of the jail."""
     process = place.format(slurmd=node.root(FIND_SLURMD))
 
     job = node.submit("cat", f"--input=/proc/{process}/status")
@@ -34,7 +34,7 @@ def test_user_path_cannot_reach_slurmstepd_or_node_processes(node: Node, place: 
 
 @pytest.mark.parametrize("stream", ["input", "output", "error"])
 def test_user_cannot_open_descriptors_of_slurmstepd(node: Node, stream: str) -> None:
-    """A path with the pattern `%t` is opened by slurmstepd, and any other path by srun."""
+    """slurmstepd opens a path with the pattern `%t`. srun itself opens any other path."""
     with pytest.raises(AssertionError, match="launch failed"):
         node.user(f"srun --quiet --{stream}=/proc/self/fd/%t true")
 
