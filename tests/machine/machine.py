@@ -70,7 +70,7 @@ def _boot(command: list[str], machine: Machine) -> subprocess.Popen[bytes]:
             return process
     raise AssertionError(
         f"QEMU exited {_BOOTS} times before login worked, the last time with exit code "
-        f"{process.returncode}; see the kernel's messages in the console's output"
+        f"{process.returncode}; see the kernel's messages in the file 'console'"
     )
 
 

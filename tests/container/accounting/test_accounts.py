@@ -29,7 +29,8 @@ def config(**accounting: Any) -> Callable[[Values], object]:
         values["slurm"] = {
             "priority": weights,
             "timeouts": BRIEF,
-            # slurmctld uses new values of usage only after it has read its configuration again.
+            # slurmctld computes fair shares from the usage once in this period (in minutes), and
+            # when it reads its configuration again.
             "extra": {"slurm.conf": ["PriorityCalcPeriod=1"]},
         }
 

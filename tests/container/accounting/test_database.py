@@ -68,7 +68,7 @@ def assert_all_on_record(cluster: Cluster) -> None:
     while missing := ended - on_record(cluster):
         records = cluster.records("JobIDRaw", "State", where=f"--duplicates -j {','.join(missing)}")
         assert time.monotonic() < deadline, (
-            f"jobs not recorded: {missing} of {len(ended)}; {records}"
+            f"jobs without a complete record: {missing} (of {len(ended)} jobs); records: {records}"
         )
         time.sleep(0.5)
 

@@ -91,7 +91,7 @@ class Cluster:
         """Return the first scrape for which `holds` is true. Raises AssertionError on timeout."""
         deadline = time.monotonic() + seconds
         while not holds(scrape := self.scrape()):
-            message = f"timeout: it is not true that {what}; series: {len(scrape.series)}"
+            message = f"timed out: expected that {what}; number of series: {len(scrape.series)}"
             assert time.monotonic() < deadline, f"{message}\n{self.controller.log()[-2000:]}"
             time.sleep(0.2)
         return scrape
