@@ -129,7 +129,7 @@ def given(cluster: Cluster, objects: list[dict[str, Any]]) -> Iterator[None]:
     finally:
         gone = ("delete", "--ignore-not-found", "--filename")
         cluster.kubectl(*gone, "-", stdin=others)
-        # Delete the definitions last. Kubernetes then also deletes all objects of these kinds.
+        # Delete the definitions. Kubernetes then also deletes all objects of these kinds.
         cluster.kubectl(*gone, definitions)
         cluster.kubectl("delete", "namespace", THEIRS, timeout=180)
 

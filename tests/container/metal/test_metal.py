@@ -92,7 +92,7 @@ def test_second_deploy_changes_nothing(deployed: Lab) -> None:
 
 def test_second_run_of_the_scripts_keeps_the_nodes(deployed: Lab, edited: dict[str, Any]) -> None:
     before = {name: node["metadata"]["uid"] for name, node in deployed.nodes().items()}
-    # A changed comment of a host key makes the deploy run the scripts on this machine again.
+    # A changed comment of a host key makes the deploy run scripts on this machine again.
     for machine in deployed.cluster["machines"]:
         machine["host_key"] += " again"
 
