@@ -273,8 +273,7 @@ def require_free(port: Port, stack: str) -> None:
 
 
 def stacks(client: docker.DockerClient) -> set[str]:
-    """Return the names of all stacks that have an object in Docker, also those of other checkouts.
-    """
+    """Return the names of all stacks that have an object in Docker, also those of other checkouts."""
     any_of: dict[str, str | list[str] | bool] = {"label": LABEL_STACK}
     others = [*client.volumes.list(filters=any_of), *client.networks.list(filters=any_of)]
     containers = client.containers.list(all=True, filters=any_of)

@@ -36,7 +36,7 @@ int mount_proc(int point_fd, uid_t uid);
 
 /*
  * Descriptors of detached copies of mounts ("trees"), which slurmstepd will attach in its own mount
- * namespace; or -1.
+ * namespace. A descriptor is -1 if the tree does not exist or is already attached.
  */
 struct own_trees {
 	/*
@@ -64,8 +64,8 @@ void close_own_trees(struct own_trees *trees);
  * Moves this process to a copy of the job's mount namespace. There, slurmd's spool directory and
  * cgroups are writable, and /proc is empty. Returns ACCEPTED or REFUSED.
  *
- * The job's own /proc would not be safe here: Slurm signals the pids that it finds in /proc, and on
- * the node, these numbers belong to other processes.
+ * The job's own /proc would not be safe here. slurmstepd sends signals to the pids that it finds in
+ * /proc. The pids in the job's /proc belong to other processes on the node.
  */
 int enter_own_view(const struct config *config, struct own_trees *trees);
 

@@ -50,9 +50,9 @@ DASHBOARD = board(
     ),
     stat(
         "Measured within a week",
-        "Share of the combinations of a node and a check that have a value from the last week. "
-        "If the share is low, nodes are never free, or the checks do not run (`kubectl get "
-        "cronjobs`).",
+        "Share of the newest values that are at most a week old. Each long check has one newest "
+        "value per node. If the share is low, nodes are never free, or the checks do not run "
+        "(`kubectl get cronjobs`).",
         units.PercentUnit,
         f"({queries.counted(f'{_AGE} < 7 * 86400', f'count({_AGE})')}) / count({_AGE})",
         none="none measured",

@@ -44,7 +44,10 @@ def _owners(owner: str) -> tuple[Column, ...]:
 
 
 def _wait(share: str, by: str) -> str:
-    """Return PromQL for the quantile `share` of the seconds that eligible jobs have waited."""
+    """Return PromQL for the quantile `share` of the seconds that jobs have waited so far.
+
+    It includes only waiting jobs that could start.
+    """
     return f'max by ({by}) (slurm_{by}_pending_seconds{{share="{share}"}})'
 
 
@@ -196,10 +199,10 @@ DASHBOARD = board(
     ),
     graph(
         "Fairness",
-        "An account's share of the CPUs in use, divided by its share of the demand (CPUs"
-        " in use or requested by waiting jobs). At 1, the account gets the same part of"
-        " its demand as others. If the value stays below 1, its jobs wait longer: see its"
-        " limits and its share (`sshare`).",
+        "Whether each account gets as much of its demand as other accounts. At 1, it does."
+        " Below 1, its jobs wait longer: see its limits and its share (`sshare`). The value"
+        " is the account's share of the CPUs in use, divided by its share of the demand"
+        " (CPUs in use or requested by waiting jobs).",
         units.Short,
         Query(_FAIRNESS, "{{account}}"),
         none="none in use",
