@@ -21,7 +21,7 @@ from engine.values import UNKNOWN, Properties, Value, contains_unknown, plain
 
 
 class Op(StrEnum):
-    """An operation on a resource. The values are those of Pulumi's reports."""
+    """An operation on a resource. The values are the words that Pulumi prints for operations."""
 
     SAME = "same"
     CREATE = "create"

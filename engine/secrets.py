@@ -1,7 +1,7 @@
 """Encrypt secrets in Pulumi's passphrase format, which Pulumi's engine can read too.
 
 The key is PBKDF2-HMAC-SHA256 of the passphrase and the stack's salt (1,000,000 rounds, 32 bytes).
-A value is AES-256-GCM under that key, written ``v1:<base64 nonce>:<base64 ciphertext and tag>``.
+AES-256-GCM encrypts a value with this key, as ``v1:<base64 nonce>:<base64 ciphertext and tag>``.
 The stack's salt string is ``v1:<base64 salt>:`` and the encrypted word "pulumi". If this word
 cannot be decrypted, the passphrase is wrong. Source: the documentation of Pulumi's state format.
 """

@@ -64,7 +64,7 @@ def open_stack(project: Project, name: str, *, writes: bool) -> Stack:
 def _crypters(
     checkpoint: Checkpoint | None, file: StackFile, writes: bool
 ) -> tuple[PassphraseCrypter | None, PassphraseCrypter | None]:
-    """Return the crypters of the state and of the config: the same if their salts are equal."""
+    """Return the crypters of the state and of the config: one crypter if their salts are equal."""
     state_salt = checkpoint.salt if checkpoint else None
     if not (state_salt or writes or file.has_secrets):
         return None, None

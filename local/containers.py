@@ -232,7 +232,7 @@ def named_rights(bounding_set: int) -> dict[str, Any]:
         "CapAdd": had,
         "DeviceCgroupRules": ["a *:* rwm"],
         "SecurityOpt": ["seccomp=unconfined", "apparmor=unconfined", "label=disable"],
-        # Docker's client does the same for `systempaths=unconfined`.
+        # Docker's client also sends these empty lists for the option `systempaths=unconfined`.
         "MaskedPaths": [],
         "ReadonlyPaths": [],
     }
@@ -273,7 +273,10 @@ def require_free(port: Port, stack: str) -> None:
 
 
 def stacks(client: docker.DockerClient) -> set[str]:
-    """Return the names of all stacks that have an object in Docker, also those of other checkouts."""
+    """Return the names of all stacks with an object in Docker.
+
+    This includes stacks of other checkouts.
+    """
     any_of: dict[str, str | list[str] | bool] = {"label": LABEL_STACK}
     others = [*client.volumes.list(filters=any_of), *client.networks.list(filters=any_of)]
     containers = client.containers.list(all=True, filters=any_of)

@@ -26,14 +26,14 @@ def no_longer_refused(step: Step) -> list[str]:
 
 
 def allows_more(step: Step) -> bool:
-    """Return whether a changed policy allows connections that it refused."""
+    """Return whether a changed policy allows connections that it refused before."""
     return _is_changed(step) and bool(
         _new(step.old, step.new, _ALLOWED) or _new(step.new, step.old, _DENIED)
     )
 
 
 def allows_less(step: Step) -> bool:
-    """Return whether a changed policy refuses connections that it allowed.
+    """Return whether a changed policy refuses connections that it allowed before.
 
     Also return True if the policy is unknown in this preview.
     """

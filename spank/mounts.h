@@ -27,10 +27,10 @@ int make_root(const struct config *config, const char *job_name, int *proc_fd);
  * Mounts the /proc of this process's pid namespace on an open mount point. Returns ACCEPTED or
  * REFUSED.
  *
- * For root, makes the machine's files in this /proc read-only. For other users, this is not needed,
- * because they cannot write to these files. It would even be wrong: rootless containers mount a
- * second /proc in a user namespace, and the kernel permits this only if the first /proc has no such
- * mounts.
+ * For a job of root, makes the machine's files in this /proc read-only, by mounts on these files.
+ * Other users cannot write to the files, and need no such mounts. The mounts would even break their
+ * rootless containers: these mount a second /proc in a user namespace, and the kernel permits this
+ * only if the first /proc has no mounts on its files.
  */
 int mount_proc(int point_fd, uid_t uid);
 

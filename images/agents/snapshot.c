@@ -7,7 +7,7 @@
  * type of the record:
  *
  *   job          state, reason, partitions, account, uid, pending array tasks, eligible time, CPUs,
- *                allocated or requested TRES, first node, id and nodes (both only of a running job),
+ *                allocated or requested TRES, first node, id and nodes (empty unless the job runs),
  *                start or expected start
  *   node         name, state, partitions, CPUs for jobs, allocated CPUs, memory, allocated memory,
  *                free memory, load, gres, allocated gres, TRES, reason, time of the reason,

@@ -219,7 +219,10 @@ static bool add(FILE *from, FILE *to)
 	return !ferror(from);
 }
 
-/* Returns one file with the contents of both, or NULL with errno. Closes both. */
+/*
+ * Returns one file with the contents of `first` and `second`. Returns NULL with errno on failure.
+ * Closes both files.
+ */
 static FILE *join(FILE *first, FILE *second)
 {
 	int fd = memfd_create("configuration", MFD_CLOEXEC);

@@ -162,9 +162,9 @@ DASHBOARD = board(
     graph(
         "Jobs per minute",
         "Jobs that users submit, and jobs that start or end, per minute. *ended* includes"
-        " failed jobs, but not cancelled jobs. If users submit more jobs than start for"
-        " hours, the queue grows. If *failed on their node* is not 0, read the log of"
-        " slurmd on that node.",
+        " failed jobs, but not cancelled jobs. If, for hours, users submit more jobs than"
+        " Slurm starts, the queue grows. If *failed on their node* is not 0, read the log"
+        " of slurmd on that node.",
         PER_MINUTE,
         *(
             Query(f"60 * sum(rate(slurm_jobs_{what}_total[$__rate_interval]))", legend)

@@ -522,7 +522,7 @@ def imported(live: Manifest) -> Manifest:
 # Owners of fields
 
 
-# Field managers that own fields which were set without server-side apply.
+# Field managers under whose names Pulumi and kubectl set fields without server-side apply.
 _ADOPTED: Final = frozenset(
     {
         "pulumi-kubernetes",
