@@ -24,7 +24,10 @@ _PASSED_OVER: Final = frozenset(
 )
 _KUBERNETES: Final = "kubernetes:"
 _MARK: Final = re.compile(rf",{PROJECT}=[0-9a-f]+")
-"""Checksum of all Slurm's files, in a line of slurm.conf (components.slurmconf.config_digest)."""
+"""Matches a checksum in a line of slurm.conf. It covers all files of Slurm.
+
+Source: components.slurmconf.config_digest.
+"""
 
 
 class PlanError(Exception):

@@ -87,9 +87,9 @@ static void read_again(const char *reason)
 }
 
 /*
- * Restarts slurmdbd after a query that failed during its start. Does not restart slurmdbd after a
- * deadlock, because Slurm itself repeats the query, or if a table is missing, because Slurm treats
- * the table as empty. Source: _mysql_query_internal() of Slurm.
+ * Restarts slurmdbd after a query that failed during its start. Two errors need no restart: after a
+ * deadlock, Slurm itself repeats the query, and Slurm treats a missing table as an empty table.
+ * Source: _mysql_query_internal() of Slurm.
  */
 static void check_read(MYSQL *connection)
 {

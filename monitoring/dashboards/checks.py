@@ -130,9 +130,9 @@ DASHBOARD = board(
     ),
     table(
         "Long checks",
-        "The newest value of each node and check, its limit, and its ratio to the median of the "
-        f"node's values of the last {_USUALLY}. If this ratio falls slowly, the node is "
-        "ageing. The check drains a bad node.",
+        "The newest value of each node and check, and the check's limit. *Share of median* is the "
+        f"value, divided by the median of the node's values in the last {_USUALLY}. If it falls "
+        "slowly, the node is ageing. The check drains a bad node.",
         ["check", "node"],
         Column("max by (check, node) (slurmstack_longcheck_value)", "Value"),
         Column(f"max by (check, node) ({queries.limit()})", "Limit"),

@@ -463,7 +463,10 @@ class Mutability:
 def mutability(
     kind: Kind, inputs: Mapping[str, Any], config_map_mutable: bool, secret_mutable: bool
 ) -> Mutability:
-    """Return the mutability of a kind of object, given the provider's two settings."""
+    """Return which changes of an object require a replacement.
+
+    The two settings of the provider decide this for ConfigMaps and Secrets.
+    """
     fields = ["metadata.name", "metadata.namespace", *_REPLACED.get((kind.group, kind.kind), ())]
     frozen = inputs.get("immutable") is True
     if kind == Kind("v1", "ConfigMap") and (frozen or not config_map_mutable):
