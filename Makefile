@@ -82,7 +82,7 @@ APART  := tests/cluster/edits tests/cluster/nodesets tests/cluster/health tests/
 # the files that lanes need, so that no lane has to wait for a download.
 LANES  := cluster health nodesets container edits stacks
 # Parallel lanes slow each other down: a test, or an event that a test waits for, may take three
-# times as long.
+# times as long. PATIENCE=3 therefore triples the time limits of waits.
 test: check .local/bin/docker-registry /usr/bin/rsync  ## Run all tests that a change must pass (`make soak` runs the longer tests)
 	@PATIENCE=$${PATIENCE:-3} PYTEST_TIMEOUT=1800 $(MAKE) --no-print-directory --jobs=3 $(LANES); status=$$?; $(PY) -m tests.support.report check $(LANES); exit $$status
 
@@ -111,7 +111,7 @@ soak: .venv/ready /usr/bin/fuse2fs /usr/bin/faketime  ## Run the long tests, for
 	@$(PY) -m pytest tests/cluster tests/container -m soak --timeout 3600 --lane $@ $(TIMES) $(ARGS); status=$$?; \
 		$(MAKE) --no-print-directory vm && exit $$status
 
-vm: .venv/ready /usr/bin/qemu-system-x86_64  ## Run the tests that require another kernel, in an emulated Debian machine (hours)
+vm: .venv/ready /usr/bin/qemu-system-x86_64  ## Run the tests that require their own kernel, in an emulated Debian machine (takes hours)
 	@$(PY) -m pytest tests/machine --timeout 14400 --lane $@ $(TIMES) $(ARGS)
 
 mutants: .venv/ready /usr/include/slurm/spank.h /usr/include/munge.h  ## Break copies of the code on purpose, and check that the tests fail (ARGS="--tier unit --only agents")

@@ -111,7 +111,10 @@ class Backend:
             )
 
     def write(self, deployment: Mapping[str, Any]) -> None:
-        """Store the deployment atomically: a reader sees either the old or the new state."""
+        """Store the state atomically: another process reads either the old or the new state.
+
+        ``deployment`` is the state as JSON, in the format of `pulumi stack export`.
+        """
         meta = self.root / "meta.yaml"
         if not meta.exists():
             write_atomically(meta, f"version: {_LAYOUT}\n")

@@ -39,7 +39,7 @@ class Change:
     lines: tuple[str, ...] = ()
     """Removed and added lines of a file, or items of a list, with the prefix `- ` or `+ `."""
     place: str = ""
-    """Path for readers, in which an item of a list has its name instead of its position."""
+    """Path for display, in which an item of a list has its name instead of its position."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def _compare(whole: _Difference) -> Iterator[_Difference]:
 
 
 def _compare_lists(whole: _Difference, old: list[Value], new: list[Value]) -> Iterator[_Difference]:
-    """Compare the items with the same name. If items have no names, compare by position.
+    """Compare each item with the item of the same name. Compare by position if there are no names.
 
     Yield a list of words as one value: if its items were compared by position, one inserted word
     would change all items after it.

@@ -355,10 +355,10 @@ class Json:
 
 
 class PreviewJson(Json):
-    """The same document as that of `pulumi preview --json`, so that one parser can read both.
+    """The document of `pulumi preview --json`, so that one parser can read both engines' previews.
 
-    As in Pulumi, the document has no stack outputs. For unchanged resources, it has only their
-    number. Progress is not printed, because a preview takes only seconds.
+    As in Pulumi, the document has no stack outputs. It has the number of unchanged resources, but
+    not the resources themselves. Progress is not printed, because a preview takes only seconds.
     """
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ class Step:
     counts: bool = True
     """Whether the summary includes this step. False if the step is part of another step."""
     old: StoredResource | None = None
-    """The resource in the state, if the step affects it."""
+    """The stored resource that the step updates, replaces or deletes, if any."""
     new: StoredResource | None = None
     """The resource that the program wants, with checked inputs."""
 

@@ -51,13 +51,13 @@ def _common(old: str, new: str) -> int:
 
 
 def _start(common: str) -> int:
-    """Return where the last word of a common start begins."""
+    """Return the position from which to show a common start: where its last word begins."""
     word = max(map(common.rfind, "/, "))
     return max(word, len(common) - _CONTEXT, 0)
 
 
 def _kept(common: str) -> int:
-    """Return the length of the part of a common end to show: its first word."""
+    """Return how many characters of a common end to show: those of its first word."""
     found = re.search("[/, ]", common)
     return min(found.end() if found else len(common), _CONTEXT)
 
@@ -91,7 +91,7 @@ def is_file(value: Value | Missing) -> bool:
 
 
 def are_words(*values: Value | Missing) -> bool:
-    """Return whether the values are lists of short texts, numbers and the like."""
+    """Return whether the values are lists that contain only short texts, numbers and Booleans."""
     return all(isinstance(value, list) and all(map(_is_word, value)) for value in values)
 
 

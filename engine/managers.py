@@ -94,7 +94,10 @@ class Managers:
         )
 
     def changed(self, goal: Goal, old: StoredResource) -> bool:
-        """Return whether the goal's provider cannot manage the resource in the state."""
+        """Return whether the goal's provider has another type than the provider in the state.
+
+        The goal's provider then cannot manage the stored resource.
+        """
         if goal.provider == old.provider or is_provider(goal.type):
             return False
         if not goal.provider or not old.provider:

@@ -1,7 +1,7 @@
 """Rules for planning a deployment, as pure functions.
 
-The rules are Pulumi's. They define the operation for a difference, the resources that a replacement
-includes, and the order of deletion.
+The rules are Pulumi's. They define which operation a difference requires, which other resources a
+replacement also replaces, and in which order resources are deleted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from engine.values import UNKNOWN, Properties, Value, contains_unknown, plain
 
 
 class Op(StrEnum):
-    """An operation on a resource. The values are those of Pulumi's reports."""
+    """An operation on a resource. The values are the words that Pulumi prints for operations."""
 
     SAME = "same"
     CREATE = "create"
@@ -192,20 +192,19 @@ def inputs_without(old: StoredResource, replaced: Collection[str]) -> Properties
 
 
 def goes_with(old: StoredResource, replaced: Collection[str]) -> bool:
-    """Return whether a replacement also removes this resource.
+    """Return whether a replacement of the resources in ``replaced`` also removes this resource.
 
-    A resource is removed if its provider is replaced, or the resource that its ``deleted_with``
-    names.
+    It does if one of them is this resource's provider, or the resource that ``deleted_with`` names.
     """
     provider = split_reference(old.provider)[0] if old.provider else ""
     return provider in replaced or old.deleted_with in replaced
 
 
 def may_be_dependent(old: StoredResource, settled: Collection[str]) -> bool:
-    """Return whether another resource's replacement can include ``old``.
+    """Return whether another resource's replacement can also replace ``old``.
 
-    A replacement never includes components, resources outside the stack, resources that are marked
-    for deletion, and resources in ``settled``.
+    A replacement never also replaces components, resources outside the stack, resources that are
+    marked for deletion, and resources in ``settled``.
     """
     return old.custom and not old.external and not old.delete and old.urn not in settled
 

@@ -77,11 +77,11 @@ class Pack(Protocol):
 
 
 class Policies:
-    """The packs of one deployment; without packs, everything is allowed."""
+    """The packs of one deployment. Without packs, no resource violates a policy."""
 
     def __init__(self) -> None:
         self.packs: list[Pack] = []
-        self._one_by_one = asyncio.Lock()  # like Pulumi's engine: packs may rely on it
+        self._one_by_one = asyncio.Lock()  # as in Pulumi, a pack gets one request at a time
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:

@@ -22,7 +22,10 @@ _LONGEST_LINE: Final = 1024 * 1024
 
 
 class Program:
-    """One run of the program. The program imports the SDK while the engine reads the state."""
+    """One run of the program.
+
+    The process starts early, so that it imports the SDK while the engine reads the state.
+    """
 
     def __init__(self, process: Process) -> None:
         self._process = process

@@ -44,7 +44,10 @@ class Project:
         return self.root / f"Pulumi.{stack}{self.file.suffix}"
 
     def read_stack(self, stack: str) -> StackFile:
-        """Return the stack's config, on top of the project's defaults. Raises EngineError."""
+        """Return the stack's config, with the project's defaults for keys that are not set.
+
+        Raises EngineError.
+        """
         file = read_stack_file(self.stack_file(stack))
         return StackFile(
             file.path,
@@ -54,9 +57,10 @@ class Project:
         )
 
     def state_directory(self) -> Path:
-        """Return the state's path: PULUMI_BACKEND_URL, Pulumi.yaml's backend, or .local/state.
+        """Return the directory that contains the state.
 
-        Raises EngineError if the path is not a local directory.
+        PULUMI_BACKEND_URL names it, else the key `backend` of Pulumi.yaml. The default is
+        .local/state. Raises EngineError if the URL does not name a local directory.
         """
         url = os.environ.get(_BACKEND) or self.backend
         if not url:

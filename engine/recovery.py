@@ -23,9 +23,9 @@ async def recover(
 
     Mark a resource that was being created or updated, so that this run updates it.
 
-    Return, by URN, the resources that may or may not exist. Their operations stay pending. This
-    run creates these resources again with the same generated names. If an object already exists,
-    its provider recognizes the object and takes it over.
+    Return, by URN, the resources for which the provider cannot say whether they exist. Their
+    operations stay pending. This run creates these resources again with the same generated names.
+    If an object already exists, its provider recognizes the object and takes it over.
     """
     unknown: dict[str, StoredResource] = {}
     for pending in interrupted:

@@ -36,7 +36,7 @@ class Removal:
     # -- at the end of a run -------------------------------------------------------------------
 
     async def delete_all(self, condemned: Sequence[StoredResource]) -> None:
-        """Delete resources, each after all resources that refer to it. Show failures.
+        """Delete each resource after all resources that refer to it. Show failures.
 
         If one of the resources is protected, delete no resource.
         """
@@ -58,7 +58,10 @@ class Removal:
         await asyncio.gather(*tasks.values())
 
     async def _delete_after(self, waits: Sequence[asyncio.Task[bool]], old: StoredResource) -> bool:
-        """Delete a resource, unless a dependent remains. Return whether the resource is gone."""
+        """Delete a resource, unless one of its dependents could not be deleted.
+
+        ``waits`` are the deletions of the dependents. Return whether the resource is gone.
+        """
         if not all(await asyncio.gather(*waits)):
             return False
         step = self._step(old)

@@ -1,7 +1,7 @@
 """Encrypt secrets in Pulumi's passphrase format, which Pulumi's engine can read too.
 
 The key is PBKDF2-HMAC-SHA256 of the passphrase and the stack's salt (1,000,000 rounds, 32 bytes).
-A value is AES-256-GCM under that key, written ``v1:<base64 nonce>:<base64 ciphertext and tag>``.
+AES-256-GCM encrypts a value with this key, as ``v1:<base64 nonce>:<base64 ciphertext and tag>``.
 The stack's salt string is ``v1:<base64 salt>:`` and the encrypted word "pulumi". If this word
 cannot be decrypted, the passphrase is wrong. Source: the documentation of Pulumi's state format.
 """
@@ -36,8 +36,8 @@ _PASSPHRASE_FILE: Final = "PULUMI_CONFIG_PASSPHRASE_FILE"  # noqa: S105 - the va
 class PassphraseCrypter:
     """Encrypts and decrypts a stack's secrets. It is thread-safe.
 
-    To derive the key takes a few tenths of a second. During this time, Python's global lock is
-    free. If a thread creates the crypter, other threads can therefore continue.
+    Deriving the key takes a few tenths of a second, but does not hold Python's global lock. If one
+    thread creates the crypter, other threads can therefore continue.
     """
 
     def __init__(self, key: bytes, salt: bytes, proof: str | None = None) -> None:
@@ -160,7 +160,7 @@ def seal(value: Value, crypter: PassphraseCrypter) -> Any:
 
 
 def unseal(stored: Any, crypter: PassphraseCrypter) -> Value:
-    """Return the value of the state's JSON, with ``Secret`` for encrypted parts.
+    """Return the value that JSON of the state contains, with ``Secret`` for encrypted parts.
 
     Raises EngineError if a secret cannot be read.
     """
@@ -171,7 +171,7 @@ def unseal(stored: Any, crypter: PassphraseCrypter) -> Value:
         return value
     if stored.get(SIGNATURE) != SECRET:
         return {key: unseal(item, crypter) for key, item in stored.items()}
-    # A state that was exported with visible secrets has them as plain text.
+    # A state that was exported with `--show-secrets` contains its secrets as plain text.
     sealed = stored.get("ciphertext")
     text = stored["plaintext"] if sealed is None else crypter.decrypt(sealed)
     return as_secret(unseal(json.loads(text), crypter))

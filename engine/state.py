@@ -26,8 +26,8 @@ _ENGINE_VERSION: Final = "3.272.0"
 class StoredResource:
     """A resource in the state. Timeouts are in seconds; times are RFC 3339.
 
-    Two instances are never equal, because a URN may occur twice, once marked for deletion
-    (``delete``).
+    Instances are compared by identity, not by URN: a URN may occur twice, for the current resource
+    and for an old one that is marked for deletion (``delete``).
     """
 
     urn: str
@@ -209,7 +209,7 @@ class Sealer:
         return self._written[resource]
 
     def deployment(self, snapshot: Snapshot) -> dict[str, Any]:
-        """Return the deployment of a checkpoint, as Pulumi exports it."""
+        """Return the snapshot as JSON, in the format of `deployment` in `pulumi stack export`."""
         document: dict[str, Any] = {
             "manifest": {
                 "time": now(),
@@ -272,7 +272,7 @@ class Checkpoint:
 
 
 def _emptied(stored: Any) -> Value:
-    """Return a stored value with an empty secret in place of each encrypted one."""
+    """Return a stored value in which each encrypted secret is replaced by an empty one."""
     if isinstance(stored, list):
         return [_emptied(item) for item in stored]
     if not isinstance(stored, dict):
@@ -284,7 +284,10 @@ def _emptied(stored: Any) -> Value:
 
 
 def in_the_clear(stored: Any, crypter: PassphraseCrypter | None) -> Any:
-    """Decrypt stored JSON, as ``pulumi stack export --show-secrets`` does. Raises EngineError."""
+    """Decrypt JSON of the state, as ``pulumi stack export --show-secrets`` does.
+
+    Raises EngineError.
+    """
     if isinstance(stored, list):
         return [in_the_clear(item, crypter) for item in stored]
     if not isinstance(stored, dict):

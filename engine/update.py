@@ -48,7 +48,7 @@ class Stack:
 
 
 def open_stack(project: Project, name: str, *, writes: bool) -> Stack:
-    """Read a stack. ``writes``: whether to write the state later, which requires a passphrase.
+    """Read a stack. ``writes`` says whether the caller will write the state: needs a passphrase.
 
     Raises EngineError, WrongPassphrase.
     """
@@ -64,7 +64,7 @@ def open_stack(project: Project, name: str, *, writes: bool) -> Stack:
 def _crypters(
     checkpoint: Checkpoint | None, file: StackFile, writes: bool
 ) -> tuple[PassphraseCrypter | None, PassphraseCrypter | None]:
-    """Return the crypters of the state and of the config: the same if their salts are equal."""
+    """Return the crypters of the state and of the config: one crypter if their salts are equal."""
     state_salt = checkpoint.salt if checkpoint else None
     if not (state_salt or writes or file.has_secrets):
         return None, None
@@ -122,7 +122,10 @@ class Request:
 
 
 def run(project: Project, name: str, request: Request, report: Report) -> int:
-    """Deploy, show progress and return the exit code. Raises EngineError only before the start."""
+    """Deploy, show progress and return the exit code.
+
+    Raises EngineError only if the run cannot start. The display shows later errors.
+    """
     with contextlib.ExitStack() as held:
         lock: Path | None = None
         if not request.preview:
@@ -270,7 +273,7 @@ def _signals(
 
 
 def _leave_at_once(report: Report, lock: Path | None) -> None:
-    """Exit immediately. The next run checks the running operations, which the state lists."""
+    """Exit immediately. The state lists the running operations, so the next run checks them."""
     report.__exit__(None, None, None)
     print(
         "stopped immediately; run the command again: the next run checks the operations"

@@ -20,7 +20,7 @@ RESOURCE_REFERENCE: Final = "5cf8f73096256a8f31e491e813e4eb8e"
 OUTPUT_VALUE: Final = "d0e6a833031e9bbcd3f4e8bde6ca49a4"
 UNKNOWN_STRING: Final = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
 
-# Pulumi has one such text for each kind of value. All mean "not known yet".
+# Texts that stand for an unknown value. Pulumi has one for each kind of value.
 _UNKNOWN_STRINGS: Final = frozenset(
     {
         UNKNOWN_STRING,

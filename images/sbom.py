@@ -2,8 +2,8 @@
 
 `python -m images.sbom [--stack dev] [--image NAME …] [--folder .local/sbom]`
 
-The format is CycloneDX. The list contains no other programs, because all others are built from
-this project's sources, and the image's tag identifies these sources. If Docker does not have an
+The format is CycloneDX. The list contains only Debian packages: all other programs in the images
+are built from this project's sources, which the image's tag identifies. If Docker does not have an
 image, this program pulls it from the stack's registry.
 """
 

@@ -19,7 +19,7 @@ _CLOCK_SKEW = datetime.timedelta(hours=1)
 
 @dataclass(frozen=True)
 class Pair:
-    """A certificate and its key, both PEM."""
+    """A certificate and its key, in PEM format."""
 
     certificate: bytes
     key: bytes = field(repr=False)

@@ -19,7 +19,7 @@ from local.errors import LocalError
 MAX_NODES = 16
 """Maximum number of nodes.
 
-Each node has routes to all of these nodes in advance, so that the other nodes need no change when a
+Each node has routes to all nodes that may ever exist, so that existing nodes need no change when a
 node is added.
 """
 POD_RANGE = ipaddress.ip_network("10.244.0.0/16")
@@ -122,7 +122,10 @@ FRONT_PROXY = Request("front-proxy-client")
 
 
 def requests(node: Node) -> dict[str, Request]:
-    """Return, by file name, the requests for a node's certificates to the cluster's authority."""
+    """Return the requests for the certificates of a node, by the names of the certificates' files.
+
+    The cluster's authority issues the certificates.
+    """
     issued = {
         "kubelet": Request(
             f"system:node:{node.name}",

@@ -232,7 +232,7 @@ def named_rights(bounding_set: int) -> dict[str, Any]:
         "CapAdd": had,
         "DeviceCgroupRules": ["a *:* rwm"],
         "SecurityOpt": ["seccomp=unconfined", "apparmor=unconfined", "label=disable"],
-        # Docker's client does the same for `systempaths=unconfined`.
+        # Docker's client also sends these empty lists for the option `systempaths=unconfined`.
         "MaskedPaths": [],
         "ReadonlyPaths": [],
     }
@@ -273,7 +273,10 @@ def require_free(port: Port, stack: str) -> None:
 
 
 def stacks(client: docker.DockerClient) -> set[str]:
-    """Return the names of all stacks, also of other checkouts, with an object in Docker."""
+    """Return the names of all stacks with an object in Docker.
+
+    This includes stacks of other checkouts.
+    """
     any_of: dict[str, str | list[str] | bool] = {"label": LABEL_STACK}
     others = [*client.volumes.list(filters=any_of), *client.networks.list(filters=any_of)]
     containers = client.containers.list(all=True, filters=any_of)
@@ -308,7 +311,7 @@ class Engine:
         return times
 
     def volumes(self) -> dict[str, str]:
-        """Return, for each node volume, the name of its volume of unpacked images, or ""."""
+        """Return, by node volume, the volume of unpacked images that it requires, or ""."""
         found = self.client.volumes.list(filters=self._ours())
         return {one.name: one.attrs["Labels"].get(LABEL_UNPACKED, "") for one in found}
 
@@ -332,7 +335,7 @@ class Engine:
         return subnet
 
     def ensure_node(self, wanted: NodeContainer, existing: Container | None) -> bool:
-        """Start the node's container. If the container differs, replace it, but keep its volume.
+        """Start the node's container. If its inputs changed, replace it, but keep its volume.
 
         Return False if the container already ran. Raises LocalError.
         """

@@ -27,7 +27,7 @@ PULL_SILENCE = 20
 
 @dataclass(frozen=True)
 class Mirrors:
-    """Debian mirrors that a host uses, or None if its apt sources do not list such a mirror."""
+    """Debian mirrors that a host uses. None means that its apt sources list no such mirror."""
 
     main: str | None
     security: str | None

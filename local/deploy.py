@@ -130,9 +130,9 @@ def committed_file_kept(stack: str, root: Path) -> Iterator[None]:
     """Restore the stack file after the `with` block.
 
     The `pulumi` command reformats the file and adds the salt of the passphrase. Restore the file
-    only if the passphrase is in `.local/`: `make down` deletes this passphrase, and a new
-    passphrase would not match a salt in the committed file. The salt is not lost, because the state
-    contains it too. Keep edits that the user makes during the block.
+    only if the passphrase is in `.local/`. `make down` deletes such a passphrase. If its salt were
+    committed, the next passphrase would not match this salt. The salt is not lost, because the
+    state contains it too. Keep edits that the user makes during the block.
     """
     path = root / f"Pulumi.{stack}.yaml"
     if not (root / ".local" / stack / "passphrase").exists() or not path.exists():
@@ -184,9 +184,9 @@ def _refused(
 ) -> bool:
     """Return whether an `up` would remove an authentication key that pods use; print the reason.
 
-    Check nothing else here. All other refusals of `make preview` also stop the deploy itself, or
-    concern data that `protect_data` does not protect. Accept a stack without a state. Also accept
-    invalid settings, because the deploy reports them.
+    Other reasons why `make preview` refuses a change need no check here: either the deploy itself
+    also fails, or the operator has set `protect_data` so that this data may be deleted. Accept a
+    stack without a state. Also accept invalid settings, because the deploy reports them.
     """
     other_file = any(word.startswith("--config-file") for word in extra)
     settings = None if other_file else _settings(stack, root)
@@ -291,8 +291,8 @@ def _run(
             asked = ask(extra=in_json, packs=packs, program=program)
             return run(asked, ROOT, inner, reader if is_read else ())
         # The JSON of the `pulumi` command does not contain the violations of a policy pack. Run two
-        # previews: the first one shows what users notice and the costs, the second one shows the
-        # violations.
+        # previews. The first preview shows the costs and what users notice. The second preview
+        # shows the violations.
         read = run(ask(extra=in_json, program=program), ROOT, inner, reader)
         if read not in (0, REFUSED):
             return read

@@ -247,7 +247,7 @@ class Interview:
 
 
 def _models_by_nodeset(annotation: Any) -> Iterator[type[BaseModel]]:
-    """Yield the model of the values if a field of a cluster maps nodesets to models."""
+    """If the annotation is a mapping from nodesets to models, yield the model of its values."""
     if get_origin(annotation) is dict:
         _, value = get_args(annotation)
         if isinstance(value, type) and issubclass(value, BaseModel):

@@ -26,7 +26,7 @@ PASSPHRASE_BYTES = 24
 
 @dataclass(frozen=True)
 class State:
-    """The files of one stack. A file is written again only if it is missing or stale."""
+    """The files of one stack. A file is written only if it is missing or has other contents."""
 
     stack: str
 

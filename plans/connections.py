@@ -26,14 +26,14 @@ def no_longer_refused(step: Step) -> list[str]:
 
 
 def allows_more(step: Step) -> bool:
-    """Return whether a changed policy allows connections that it refused."""
+    """Return whether a changed policy allows connections that it refused before."""
     return _is_changed(step) and bool(
         _new(step.old, step.new, _ALLOWED) or _new(step.new, step.old, _DENIED)
     )
 
 
 def allows_less(step: Step) -> bool:
-    """Return whether a changed policy refuses connections that it allowed.
+    """Return whether a changed policy refuses connections that it allowed before.
 
     Also return True if the policy is unknown in this preview.
     """
@@ -73,7 +73,7 @@ def _connections(
 
 
 def _peers(rule: Mapping[str, Any]) -> Iterator[tuple[Any, list[str]]]:
-    """Yield the peers of a rule, each with its exceptions; None for all peers."""
+    """Yield the peers of a rule, each with its exceptions. The peer None means all peers."""
     peers = [(kind, peer) for kind in rule if kind not in _PORTS for peer in rule[kind]]
     for kind, peer in peers or [("", None)]:
         addresses = at(peer, "ipBlock") or peer
@@ -84,7 +84,7 @@ def _peers(rule: Mapping[str, Any]) -> Iterator[tuple[Any, list[str]]]:
 
 
 def _ports(rule: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield the protocols and ports of a rule; None for all ports."""
+    """Yield the protocols and ports of a rule. The port None means all ports."""
     groups = [rule, *(rule.get("toPorts") or [])]
     ports = [port for group in groups for port in group.get("ports") or []]
     yield from ((at(port, "protocol"), at(port, "port")) for port in ports or [None])

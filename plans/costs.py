@@ -159,7 +159,7 @@ def _nodes(
 
 
 def _limits(containers: list[Inputs]) -> dict[str, Decimal]:
-    """Return the sum of the limits of a pod's containers, by the resource's name."""
+    """Return the sum of the containers' limits, by the name of the resource, such as `cpu`."""
     total: dict[str, Decimal] = {}
     for container in containers:
         for key, value in (at(container, "resources", "limits") or {}).items():

@@ -82,7 +82,10 @@ class _Api:
         return self.ask(method, path, **more).json()
 
     def pages(self, path: str, key: str = "") -> Iterator[Mapping[str, Any]]:
-        """Yield the entries of a list, or of the list in the field `key` of the answers."""
+        """Yield all entries of a list that the API returns in pages.
+
+        If `key` is set, each answer is an object, and its field `key` contains the entries.
+        """
         for page in range(1, _MOST_PAGES + 1):
             answer = self.json("GET", path, params={"per_page": _PAGE, "page": page})
             entries = answer[key] if key else answer

@@ -244,7 +244,8 @@ _RULES: Final = (
     _Rule(
         _ON_DEMAND,
         _restarts,
-        "Nodes on demand of nodeset {0} are replaced: idle nodes at once, others after their jobs.",
+        "Nodes on demand of nodeset {0} are replaced: idle nodes at once, busy nodes when their"
+        " jobs have ended.",
     ),
     _Rule(_ON_DEMAND, shrinks, "Nodeset {0} has at most {after} nodes on demand, not {before}."),
     _Rule(_ON_DEMAND, _grows, "Nodeset {0} has at most {after} nodes on demand, not {before}."),
@@ -338,8 +339,8 @@ _RULES: Final = (
     _Rule(
         "controller-topology",
         _is(Op.CREATE, Op.DELETE),
-        "Slurm gets its topology from another source: for some minutes, it may choose nodes that"
-        " are far from each other; running jobs continue.",
+        "Slurm gets its topology from another source: for some minutes, Slurm may give a new job"
+        " nodes that are far from each other; running jobs continue.",
     ),
     _Rule(
         "accounting-slurmdbd|database-mariadb",
@@ -560,8 +561,8 @@ _RULES: Final = (
     _Rule(
         "secret-(.+)",
         _changes,
-        "The Secret {0} changes: some programs read the new value by themselves, others"
-        " only after a restart.",
+        "The Secret {0} changes: some programs read the new value by themselves, other"
+        " programs only after a restart.",
     ),
     _Rule(
         ".+",
@@ -634,4 +635,4 @@ _HARMLESS: Final = "|".join(
         *("rest-slurmrestd", "secret-.+", "user-images-config", "users-(accounts|keys)"),
     )
 )
-"""Names of resources whose other changes users do not notice."""
+"""Names of resources. Users do not notice a change of such a resource that no rule describes."""

@@ -83,7 +83,7 @@ _SIZES: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "nebius:index/computeV1Filesystem:ComputeV1Filesystem": (("sizeGibibytes",), "Gi"),
     "aws:fsx/lustreFileSystem:LustreFileSystem": (("storageCapacity",), "Gi"),
 }
-"""Inputs with the sizes of volumes, by type, and the unit of the size if it is a plain number.
+"""By the type of a volume: the path of the input with its size, and the unit of a plain number.
 
 EFS volumes have no size.
 """

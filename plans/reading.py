@@ -24,7 +24,10 @@ _PASSED_OVER: Final = frozenset(
 )
 _KUBERNETES: Final = "kubernetes:"
 _MARK: Final = re.compile(rf",{PROJECT}=[0-9a-f]+")
-"""Checksum of all Slurm's files, in a line of slurm.conf (components.slurmconf.config_digest)."""
+"""Matches a checksum in a line of slurm.conf. It covers all files of Slurm.
+
+Source: components.slurmconf.config_digest.
+"""
 
 
 class PlanError(Exception):
@@ -101,9 +104,9 @@ class Preview:
 def _without_repeated_lines(steps: list[Step]) -> list[Step]:
     """Return the steps without repeated lines.
 
-    If a step has the same several lines as an earlier step, it only refers to the earlier step.
-
-    The new slurm.conf, for example, is in two ConfigMaps: one for its test, one for slurmctld.
+    If a change has two or more lines, and an earlier step has the same lines, the change only
+    names the earlier step. The new slurm.conf, for example, is in two ConfigMaps: one for its
+    test, one for slurmctld.
     """
     first: dict[tuple[str, ...], str] = {}
     for step in steps:

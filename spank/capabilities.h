@@ -10,9 +10,9 @@ struct capabilities {
 };
 
 /*
- * Makes all permitted capabilities effective, and saves the earlier state in *old. This is possible
- * while slurmstepd acts as a user: it then changes only its effective uid, so its capabilities are
- * not effective, but stay permitted. lay_down_capabilities restores *old.
+ * Makes all permitted capabilities effective, and saves the earlier state in *old. This works even
+ * while slurmstepd acts as a user: it has then changed only its effective uid. Its capabilities are
+ * then not effective, but stay permitted. lay_down_capabilities restores *old.
  */
 int take_up_capabilities(struct capabilities *old);
 int lay_down_capabilities(struct capabilities *old);

@@ -86,8 +86,8 @@ int open_node_group(int *group_fd)
 }
 
 /*
- * Returns the path of the step's cgroup in a line of /proc/self/cgroup; or NULL. On version 1, the
- * path in the line may begin with the container's own cgroup.
+ * Returns the path of the step's cgroup in a line of /proc/self/cgroup; NULL if the line contains
+ * no such path. On version 1, the path in the line may begin with the container's own cgroup.
  */
 static const char *path_of_step(const char *line)
 {
@@ -169,7 +169,7 @@ static int write_limit(int group_fd, const char *group, const char *name, uint64
 
 static const struct daemons_group {
 	const char *prefix, *memory, *swap;
-	/* Limit for version 1, which limits the sum of memory and swap. */
+	/* Value for the file `swap`. On version 1, this file limits the sum of memory and swap. */
 	uint64_t most_swap;
 } daemons_groups[] = {
 	{DAEMONS_V2, "memory.max", "memory.swap.max", 0},

@@ -336,8 +336,8 @@ static void after_fork_in_child(void)
 
 /*
  * Prevents slurmd from starting if plugstack.conf is wrong or the jail is incomplete, so that
- * users' steps do not fail instead. Also requires preload.so, because ld.so only warns if it is
- * missing: without preload.so, users could make slurmd and slurmstepd act for them as root.
+ * users' steps do not fail instead. Also requires preload.so, because ld.so only warns if this
+ * library is missing. Without it, users could make slurmd and slurmstepd act for them as root.
  */
 int slurm_spank_init(spank_t spank, int ac, char **av)
 {

@@ -57,9 +57,10 @@ int give_socket(const char *spool, uint32_t job_id, uint32_t step_id, uid_t uid,
 void end_job(const char *base, uint32_t job_id);
 
 /*
- * Removes the directories of ended jobs below both bases. Returns at once if another process is
- * already removing them, because one process is enough. Alternates between the directories, because
- * the removal of one directory does not end while another job still writes to it.
+ * Removes the directories of ended jobs below both paths in `bases`. Returns at once if another
+ * process is already removing them, because one process is enough. Alternates between the
+ * directories, because the removal of one directory does not end while another job still writes to
+ * it.
  */
 void remove_ended(const char *const bases[2]);
 

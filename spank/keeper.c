@@ -29,7 +29,7 @@
 
 /* ---- find the keeper ---- */
 
-/* Sets *pid to the pid of the lock's holder, in this pid namespace; or to 0 without a holder. */
+/* Sets *pid to the pid of the lock's holder, in this pid namespace; to 0 if there is no holder. */
 static int lock_holder(int lock_fd, pid_t *pid)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -120,7 +120,7 @@ static int become_keeper(uid_t uid)
 		return refuse(KEEPS_JOB " cannot clear its dumpable flag: %s", strerror(errno));
 	if (mount_proc(PROC, uid) < 0)
 		return REFUSED;
-	/* Take the lock last, because other steps join the keeper's namespaces as soon as it is taken. */
+	/* Take the lock last: as soon as the keeper holds it, other steps join its namespaces. */
 	if (fcntl(LOCK, F_SETLK, &lock) < 0)
 		return refuse(KEEPS_JOB " cannot lock its lock file: %s", strerror(errno));
 	return ACCEPTED;

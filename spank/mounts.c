@@ -113,7 +113,10 @@ static int restrict_tree(int tree_fd, const char *path, uint64_t attributes)
 	return ACCEPTED;
 }
 
-/* Returns a detached copy of `name` below `parent`, or of `parent` if `name` is ""; or REFUSED. */
+/*
+ * Returns a detached copy of `name` below `parent`, or of `parent` itself if `name` is "". Returns
+ * REFUSED on failure.
+ */
 static int copy_tree(int parent, const char *name, unsigned int flags, const char *path,
 		     uint64_t attributes)
 {
@@ -139,7 +142,7 @@ struct parameter {
 	const char *value;
 };
 
-/* Returns a detached mount of a new file system for `path`; or REFUSED. */
+/* Returns a detached mount of a new file system for `path`; REFUSED on failure. */
 static int new_filesystem(const char *type, const struct parameter *parameters, size_t n,
 			  const char *path, unsigned int attributes)
 {
@@ -338,7 +341,7 @@ struct private_mount {
 	bool for_pmix;
 };
 
-/* Returns a detached copy of a directory of the job, for `target`; or REFUSED. */
+/* Returns a detached copy of a directory of the job, for `target`; REFUSED on failure. */
 static int copy_own_directory(int parent, const char *name, const char *base, mode_t mode,
 			      const char *target)
 {
@@ -403,7 +406,7 @@ static int mount_privates(const struct jail *jail, const struct config *config, 
 
 /* ---- the root ---- */
 
-/* Returns a detached overlay of the jail and the job's own upper layer; or REFUSED. */
+/* Returns a detached overlay of the jail and the job's own upper layer; REFUSED on failure. */
 static int new_overlay(const struct config *config, int lower_fd, int job_fd)
 {
 	/* Paths "/proc/self/fd/<number>", because real paths may contain separators of overlayfs. */
@@ -495,7 +498,7 @@ static int pivot(int jail_fd, const char *path)
 {
 	if (fchdir(jail_fd) < 0)
 		return refuse("cannot enter the jail %s: %s", path, strerror(errno));
-	/* With the same directory as both arguments, pivot_root(2) mounts the old root over the new. */
+	/* With the same directory twice, pivot_root(2) mounts the old root over the new root. */
 	if (syscall(SYS_pivot_root, ".", ".") < 0)
 		return refuse("cannot make %s the root: %s", path, strerror(errno));
 	if (umount2(".", MNT_DETACH) < 0)

@@ -27,16 +27,16 @@ int make_root(const struct config *config, const char *job_name, int *proc_fd);
  * Mounts the /proc of this process's pid namespace on an open mount point. Returns ACCEPTED or
  * REFUSED.
  *
- * For root, makes the machine's files in this /proc read-only. For other users, this is not needed,
- * because they cannot write to these files. It would even be wrong: rootless containers mount a
- * second /proc in a user namespace, and the kernel permits this only if the first /proc has no such
- * mounts.
+ * For a job of root, makes the machine's files in this /proc read-only, by mounts on these files.
+ * Other users cannot write to the files, and need no such mounts. The mounts would even break their
+ * rootless containers: these mount a second /proc in a user namespace, and the kernel permits this
+ * only if the first /proc has no mounts on its files.
  */
 int mount_proc(int point_fd, uid_t uid);
 
 /*
  * Descriptors of detached copies of mounts ("trees"), which slurmstepd will attach in its own mount
- * namespace; or -1.
+ * namespace. A descriptor is -1 if the tree does not exist or is already attached.
  */
 struct own_trees {
 	/*
@@ -64,8 +64,8 @@ void close_own_trees(struct own_trees *trees);
  * Moves this process to a copy of the job's mount namespace. There, slurmd's spool directory and
  * cgroups are writable, and /proc is empty. Returns ACCEPTED or REFUSED.
  *
- * The job's own /proc would not be safe here: Slurm signals the pids that it finds in /proc, and on
- * the node, these numbers belong to other processes.
+ * The job's own /proc would not be safe here. slurmstepd sends signals to the pids that it finds in
+ * /proc. The pids in the job's /proc belong to other processes on the node.
  */
 int enter_own_view(const struct config *config, struct own_trees *trees);
 

@@ -111,7 +111,7 @@ class Provider(Protocol):
     def preview_outputs(
         self, resource_type: str, inputs: Properties, old: Resource | None
     ) -> Properties:
-        """Return the predictable outputs of a create (``old`` is None) or update."""
+        """Predict the outputs of a create (``old`` is None) or of an update."""
         ...
 
     def secret_outputs(self, resource_type: str) -> frozenset[str]:
@@ -120,7 +120,7 @@ class Provider(Protocol):
 
 
 def with_secrecy(properties: Properties, like: Properties, always: frozenset[str]) -> Properties:
-    """Return the plain result of a provider, with its secrets marked.
+    """Return a provider's result, with ``Secret`` markers on its secret values.
 
     A value is secret if the program's inputs, ``like``, have a secret at the same path. Each
     top-level property named in ``always`` is secret too.

@@ -66,7 +66,7 @@ class CommandProvider:
         return dict(news)
 
     def diff(self, old: Resource, news: Properties) -> Diff:
-        """Report each changed input. Any change runs a command again.
+        """Report each changed input. Any changed input runs a command again.
 
         A changed trigger replaces the resource. If the input `update` is set, a changed trigger
         only updates the resource. Pulumi's provider does the same (source: its documentation of
@@ -174,7 +174,8 @@ def _ran(inputs: Inputs, which: str, op: Operation, previous: Inputs | None = No
 def _ssh(connection: Inputs, sent: Sequence[str]) -> Iterator[list[str]]:
     """Yield the ssh command line without the remote command; then delete its temporary files.
 
-    These options make ssh ignore the user's own settings and ask no questions (ssh_config(5)).
+    The options on this command line make ssh ignore the user's own settings and ask no questions
+    (ssh_config(5)).
     """
     with temporary_folder() as folder:
         key, known = folder / "key", folder / "known_hosts"

@@ -38,5 +38,5 @@ class PlannedProvider(Builtin):
     def preview_outputs(
         self, resource_type: str, inputs: Properties, old: Resource | None
     ) -> Properties:
-        """Return the old outputs updated with the inputs; new outputs are unknown in a preview."""
+        """Return the old outputs, overridden by the inputs; other outputs are still unknown."""
         return {**(old.outputs if old else {}), **inputs}

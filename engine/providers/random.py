@@ -1,8 +1,8 @@
 """Random values that are drawn once and then kept in the state.
 
 Types, inputs, outputs and ids are those of Pulumi's random provider (4.21). A stack can therefore
-move between this engine and Pulumi's, and keep its values. Only values from a ``seed`` differ,
-because they depend on the generator.
+move between this engine and Pulumi's, and keep its values. Only a value drawn from a ``seed``
+differs between the two engines, because each uses another random number generator.
 """
 
 from __future__ import annotations
@@ -62,7 +62,10 @@ _TEXT_DEFAULTS: Final[Properties] = {
 
 @dataclass(frozen=True)
 class _Kind:
-    """A resource type: its inputs with their types, and the function that draws id and outputs."""
+    """A resource type: its inputs with their types, and the function that draws a value.
+
+    ``draw`` returns the id and the outputs.
+    """
 
     inputs: Mapping[str, str]
     required: tuple[str, ...]
@@ -111,7 +114,7 @@ class RandomProvider:
         return resource_id, {**given, **drawn}
 
     def update(self, old: Resource, news: Properties, op: Operation) -> Properties:
-        """Return the new outputs and keep the value. A change of the value is a replacement."""
+        """Return the new outputs, with the old value. Only a replacement draws a new value."""
         return {**old.outputs, **_effective(_kind(old.type), news)}
 
     def delete(self, old: Resource, op: Operation) -> None:
@@ -204,7 +207,7 @@ def _check_text(given: Inputs) -> None:
 
 
 def _effective(kind: _Kind, inputs: Properties) -> Properties:
-    """Return the inputs with defaults. ``numeric`` and its old name ``number`` are equal."""
+    """Return the inputs with defaults. ``number`` is an old name of ``numeric``."""
     given = {
         name: value
         for name, value in inputs.items()

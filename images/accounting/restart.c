@@ -30,7 +30,7 @@ static const char START[] = "/usr/lib/slurmstack/slurmdbd";
 /* True while this thread reads the lists that slurmdbd needs for its start. */
 static __thread bool reading;
 
-/* Returns the next function of this name, which this library replaces. */
+/* Returns the original function that this library's function of the same name replaces. */
 static void *replaced(const char *name)
 {
 	void *function = dlsym(RTLD_NEXT, name);
@@ -77,8 +77,8 @@ static void send_again(MYSQL *connection)
 }
 
 /*
- * The cause of the failure, such as a missing right, can persist. Therefore, PAUSE makes the script
- * START wait before its next attempt.
+ * Restarts slurmdbd after a pause of two seconds, because the cause of the failure, such as a
+ * missing right, can persist. The script START reads PAUSE and waits.
  */
 static void read_again(const char *reason)
 {
@@ -87,9 +87,9 @@ static void read_again(const char *reason)
 }
 
 /*
- * Restarts slurmdbd after a query that failed during its start. Does not restart slurmdbd after a
- * deadlock, because Slurm itself repeats the query, or if a table is missing, because Slurm treats
- * the table as empty. Source: _mysql_query_internal() of Slurm.
+ * Restarts slurmdbd after a query that failed during its start. Two errors need no restart: after a
+ * deadlock, Slurm itself repeats the query, and Slurm treats a missing table as an empty table.
+ * Source: _mysql_query_internal() of Slurm.
  */
 static void check_read(MYSQL *connection)
 {

@@ -7,11 +7,11 @@
  * type of the record:
  *
  *   job          state, reason, partitions, account, uid, pending array tasks, eligible time, CPUs,
- *                allocated or requested TRES, first node, id and nodes (both only of a running job),
+ *                allocated or requested TRES, first node, id and nodes (empty unless the job runs),
  *                start or expected start
- *   node         name, state, partitions, CPUs for jobs, CPUs of jobs, memory, memory of jobs,
- *                free memory, load, gres, gres of jobs, TRES, reason, since, instance,
- *                extra
+ *   node         name, state, partitions, CPUs for jobs, allocated CPUs, memory, allocated memory,
+ *                free memory, load, gres, allocated gres, TRES, reason, time of the reason,
+ *                instance id, extra
  *   partition    name, state
  *   reservation  name, nodes, start, end
  *   license      name, total, used, free, reserved

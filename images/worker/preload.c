@@ -96,7 +96,10 @@ int slurm_net_stream_listen(int *fd, uint16_t *port)
 
 /* ---- files of tasks with --container ---- */
 
-/* If `path` is a file of a task, writes its path in the job's /tmp to `moved`. Returns the path. */
+/*
+ * Returns the path to use: for a file of a task, its path in the job's /tmp, which this function
+ * writes to `moved`; otherwise `path`.
+ */
 static const char *move(const char *path, char moved[PATH_MAX])
 {
 	const size_t length = strlen(OF_BUNDLES);
@@ -216,7 +219,10 @@ static bool add(FILE *from, FILE *to)
 	return !ferror(from);
 }
 
-/* Returns one file with the contents of both, or NULL with errno. Closes both. */
+/*
+ * Returns one file with the contents of `first` and `second`. Returns NULL with errno on failure.
+ * Closes both files.
+ */
 static FILE *join(FILE *first, FILE *second)
 {
 	int fd = memfd_create("configuration", MFD_CLOEXEC);

@@ -1,5 +1,6 @@
-# One image for the cluster's own pods, because every cluster runs all of them: pause for the
-# sandboxes, the DNS server, and the volume provisioner with a shell for its helper pods.
+# One image with all programs of the cluster's own pods, because every cluster runs all of them:
+# `pause` for the pods' sandboxes, the DNS server, and the volume provisioner with a shell for its
+# helper pods.
 FROM debian:trixie-slim AS tools
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends busybox-static gcc libc6-dev \

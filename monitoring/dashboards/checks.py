@@ -50,9 +50,9 @@ DASHBOARD = board(
     ),
     stat(
         "Measured within a week",
-        "Share of the combinations of a node and a check that have a value from the last week. "
-        "If the share is low, nodes are never free, or the checks do not run (`kubectl get "
-        "cronjobs`).",
+        "Share of the newest values that are at most a week old. Each long check has one newest "
+        "value per node. If the share is low, nodes are never free, or the checks do not run "
+        "(`kubectl get cronjobs`).",
         units.PercentUnit,
         f"({queries.counted(f'{_AGE} < 7 * 86400', f'count({_AGE})')}) / count({_AGE})",
         none="none measured",
@@ -130,9 +130,9 @@ DASHBOARD = board(
     ),
     table(
         "Long checks",
-        "The newest value of each node and check, its limit, and its ratio to the median of the "
-        f"node's values of the last {_USUALLY}. If this ratio falls slowly, the node is "
-        "ageing. The check drains a bad node.",
+        "The newest value of each node and check, and the check's limit. *Share of median* is the "
+        f"value, divided by the median of the node's values in the last {_USUALLY}. If it falls "
+        "slowly, the node is ageing. The check drains a bad node.",
         ["check", "node"],
         Column("max by (check, node) (slurmstack_longcheck_value)", "Value"),
         Column(f"max by (check, node) ({queries.limit()})", "Limit"),

@@ -44,7 +44,10 @@ def _owners(owner: str) -> tuple[Column, ...]:
 
 
 def _wait(share: str, by: str) -> str:
-    """Return PromQL for the quantile `share` of the seconds that eligible jobs have waited."""
+    """Return PromQL for the quantile `share` of the seconds that jobs have waited so far.
+
+    It includes only waiting jobs that could start.
+    """
     return f'max by ({by}) (slurm_{by}_pending_seconds{{share="{share}"}})'
 
 
@@ -159,9 +162,9 @@ DASHBOARD = board(
     graph(
         "Jobs per minute",
         "Jobs that users submit, and jobs that start or end, per minute. *ended* includes"
-        " failed jobs, but not cancelled jobs. If users submit more jobs than start for"
-        " hours, the queue grows. If *failed on their node* is not 0, read the log of"
-        " slurmd on that node.",
+        " failed jobs, but not cancelled jobs. If, for hours, users submit more jobs than"
+        " Slurm starts, the queue grows. If *failed on their node* is not 0, read the log"
+        " of slurmd on that node.",
         PER_MINUTE,
         *(
             Query(f"60 * sum(rate(slurm_jobs_{what}_total[$__rate_interval]))", legend)
@@ -196,10 +199,10 @@ DASHBOARD = board(
     ),
     graph(
         "Fairness",
-        "An account's share of the CPUs in use, divided by its share of the demand (CPUs"
-        " in use or requested by waiting jobs). At 1, the account gets the same part of"
-        " its demand as others. If the value stays below 1, its jobs wait longer: see its"
-        " limits and its share (`sshare`).",
+        "Whether each account gets as much of its demand as other accounts. At 1, it does."
+        " Below 1, its jobs wait longer: see its limits and its share (`sshare`). The value"
+        " is the account's share of the CPUs in use, divided by its share of the demand"
+        " (CPUs in use or requested by waiting jobs).",
         units.Short,
         Query(_FAIRNESS, "{{account}}"),
         none="none in use",

@@ -158,8 +158,9 @@ DASHBOARD = board(
     ),
     graph(
         "GPU temperature",
-        "Temperature of each GPU. A GPU far above its neighbours has a cooling fault, and slows "
-        "down near its limit: `check-node` reports this.",
+        "Temperature of each GPU. A GPU that is much hotter than its neighbours has a cooling "
+        "fault: check the cooling of the machine. Near its temperature limit, the GPU slows down. "
+        "`check-node` then reports the fault.",
         units.Celsius,
         Query(_by_gpu("DCGM_FI_DEV_GPU_TEMP"), "GPU {{gpu}}"),
         none="no GPUs",

@@ -30,7 +30,7 @@ _FILE_SYSTEMS = 'fstype!~"(devtmpfs|erofs|fuse.*|iso9660|nfs.*|overlay|ramfs|squ
 # --- Machines ------------------------------------------------------------------------------------
 
 ANY = 'machine!=""'
-"""Label matcher for all machines. It excludes the same metrics of other exporters, because their
+"""Label matcher for all machines. It excludes metrics of the same name from other exporters: their
 series have no label `machine`."""
 CHOSEN = 'machine=~"$machine"'
 """Label matcher for the machines that a dashboard shows. The series of all machines would be too

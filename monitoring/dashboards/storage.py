@@ -70,7 +70,7 @@ DASHBOARD = board(
     stat(
         "Fullest disk",
         "Used share of the fullest local file system of all machines. At 95 %, the check `disk` "
-        "drains the node.",
+        "drains the node: find it in *Nodes by fullest disk*.",
         units.PercentUnit,
         f"max({queries.disk_full(ANY)})",
         steps=rising(0.8, 0.95),
@@ -131,8 +131,9 @@ DASHBOARD = board(
     ),
     table(
         "Nodes by fullest disk",
-        "Slurm nodes, and the used share of the fullest file system of their machine. A name links "
-        "to the node's dashboard. To avoid a drain, look for files of jobs in the node's /tmp.",
+        "How full the fullest local disk of each Slurm node's machine is. At 95 %, a health check "
+        "drains the node: before that, delete old files of jobs in the node's /tmp. A name links "
+        "to the node's dashboard.",
         ["node"],
         Column(
             f"topk(50, {of_nodes(queries.disk_full(ANY))})",

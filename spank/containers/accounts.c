@@ -71,8 +71,8 @@ static bool collide(const char *line, const char *other)
 }
 
 /*
- * Whether a line describes `_apt`, as which apt downloads if this user exists. With
- * --container-remap-root, apt would then fail, because setuid(2) has no effect (enter.c).
+ * Whether a line describes the user `_apt`. If this user exists, apt downloads as this user. With
+ * --container-remap-root, this would fail, because setuid(2) has no effect (enter.c).
  */
 static bool is_of_apt(const char *line)
 {

@@ -16,9 +16,9 @@ struct entry {
 	/* Variables of the container; `length` is in bytes. */
 	const char *variables;
 	size_t length;
-	/* Names of job variables that override those of the container; or NULL. */
+	/* Names of job variables that override those of the container; NULL if there are none. */
 	const char *kept_variables;
-	/* Directory of Slurm's commands for containers; or NULL. */
+	/* Directory of Slurm's commands for containers; NULL if containers do not get them. */
 	const char *clients;
 	bool as_root;
 	/* Counts the tasks that have entered; NULL if the keeper must outlive the tasks. */

@@ -76,7 +76,7 @@ static bool is_fresh(int fd, const char *name)
 	       status.st_mtime > time(NULL);
 }
 
-/* Returns the digest in a fresh record of the reference; or NULL. */
+/* Returns the digest in a fresh record of the reference; NULL if there is no fresh record. */
 static char *read_record(int cache_fd, const char *reference)
 {
 	char *name = file_name_of(reference), *digest = NULL;
@@ -103,8 +103,8 @@ static bool has_private_image(int cache_fd, const char *digest)
 }
 
 /*
- * Returns the image's directory if the cache has a fresh record of the reference; or NULL. Also
- * returns NULL if other users can change the cache: the importer then reports the reason.
+ * Returns the image's directory. Returns NULL if the cache has no fresh record of the reference, or
+ * if other users can change the cache. The importer then reports the reason.
  */
 static char *find_recorded(const char *cache, const char *reference)
 {

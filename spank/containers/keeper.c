@@ -26,7 +26,10 @@ int open_keepers(int container_fd)
 	return fd;
 }
 
-/* Returns the pid in a keeper's file. If the file is not locked, removes it and returns 0. */
+/*
+ * Returns the pid in a keeper's file. If the file is not locked, its keeper has ended: removes the
+ * file and returns 0.
+ */
 static pid_t holder(int keepers_fd, const char *name)
 {
 	char number[16] = "";

@@ -21,7 +21,7 @@ struct wanted_mount {
 	bool recursive;
 	/* Skip the mount if the source is missing. */
 	bool optional;
-	/* Parameters of tmpfs(5); or NULL. */
+	/* Parameters of tmpfs(5); NULL for the default. */
 	char *size, *mode;
 };
 

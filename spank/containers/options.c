@@ -19,7 +19,10 @@
 /* Prefix of the variables in which Slurm passes options of sbatch and salloc on to srun. */
 #define INHERITED_PREFIX "SLURM_SPANK__SLURM_SPANK_OPTION_container_"
 #define PYXIS_PREFIX "PYXIS_CONTAINER_"
-/* Variable with the client's choice for each switch, which has an option and an opposite option. */
+/*
+ * A switch has an option and an opposite option. This variable contains the client's choice for
+ * each switch.
+ */
 #define SWITCHES "SLURM_SPANK_CONTAINER_SWITCHES"
 
 struct container_options given = {.switches = {[0 ... N_SWITCH_OPTIONS - 1] = -1}};
@@ -71,7 +74,10 @@ static int check_save(const char *value)
 				"the end", value);
 }
 
-/* Checks words separated by commas. `allowed` ends with NULL; NULL itself allows all words. */
+/*
+ * Checks words separated by commas. `allowed` lists the allowed words, and ends with NULL. If
+ * `allowed` itself is NULL, all words are allowed.
+ */
 static int check_words(const char *option, const char *value, const char *const *allowed)
 {
 	for (const char *word = value;;) {
@@ -188,8 +194,9 @@ static void override_inherited(const char *option, const char *value)
 }
 
 /*
- * Whether srun has both values from its command line. For sbatch, this cannot be determined: sbatch
- * passes #SBATCH lines and then its command line in the same way, and the last value wins.
+ * Whether both values of an option come from srun's command line. For sbatch, this cannot be
+ * determined: sbatch passes #SBATCH lines and then its command line in the same way, and the last
+ * value wins.
  */
 static bool is_second(enum source first, enum source second)
 {

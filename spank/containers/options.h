@@ -25,7 +25,10 @@ struct container_options {
 	int switches[N_SWITCH_OPTIONS];
 	/* Where the value comes from. */
 	enum source text_sources[N_TEXT_OPTIONS], switch_sources[N_SWITCH_OPTIONS];
-	/* Name after PYXIS_CONTAINER_ of the variable that set the switch; or NULL. */
+	/*
+	 * Name of the variable that set the switch, without the prefix PYXIS_CONTAINER_; NULL if no
+	 * variable set it.
+	 */
 	const char *switch_variables[N_SWITCH_OPTIONS];
 	/* Whether Slurm passed both the option and its opposite to this process. */
 	bool both[N_SWITCH_OPTIONS];

@@ -62,7 +62,7 @@ static const char *value_of(const char *argument, const char *key)
 		       : NULL;
 }
 
-/* Returns the option of start-container for show_ro= or show_missing=; or NULL. */
+/* Returns the option of start-container for show_ro= or show_missing=; NULL for other arguments. */
 static const char *option_to_show(const char *argument)
 {
 	if (value_of(argument, "show_ro") != NULL)
@@ -287,7 +287,8 @@ static int prepend(spank_t spank, const struct arguments *arguments)
 /* ---- bundles (--container) ---- */
 
 /*
- * Returns a descriptor of the directory that slurmstepd created for a task with --container; or -1.
+ * Returns a descriptor of the directory that slurmstepd created for a task with --container; -1 if
+ * there is no such directory.
  */
 static int open_task_of_bundle(spank_t spank)
 {

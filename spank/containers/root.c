@@ -351,7 +351,7 @@ static void pivot(int root_fd, const char *directory)
 {
 	int directory_fd = open_target(root_fd, directory, true);
 
-	/* With the same directory as both arguments, pivot_root(2) mounts the old root over the new. */
+	/* With the same directory twice, pivot_root(2) mounts the old root over the new root. */
 	if (fchdir(root_fd) < 0 || syscall(SYS_pivot_root, ".", ".") < 0 ||
 	    umount2(".", MNT_DETACH) < 0 || fchdir(directory_fd) < 0)
 		fail("cannot make the image the root: %s: contact the cluster operator",

@@ -6,7 +6,7 @@
  * slurmstepd, because slurmstepd has secrets in memory and must never load a file of an image.
  *
  * On each node, the first task of a step imports the image, and starts the container or joins a
- * running one. The other tasks wait for the first. A container consists of a user namespace that
+ * running one. The other tasks wait for the first task. A container consists of a user namespace that
  * maps only the user, and of a mount namespace with the image as root. A keeper process keeps both
  * namespaces alive until all tasks have entered. The keeper of a named container stays until the
  * step ends, so that other steps can join the container.
@@ -84,7 +84,7 @@ static struct {
 	const char *image, *mounts, *workdir, *kept_variables;
 	bool home, as_root, read_only, entrypoint, entrypoint_log;
 	int kinds;
-	/* Value of --container-save or NULL, and the number of the step's tasks on this node. */
+	/* Value of --container-save, NULL if it is not set; number of the step's tasks on this node. */
 	const char *save;
 	long n_tasks;
 	struct wanted_mounts wanted;
@@ -758,7 +758,7 @@ static pid_t start_container(int container_fd, int keepers_fd, const struct acco
 
 /* ---- join ---- */
 
-/* Returns the image's directory if an earlier step has recorded it; or NULL. */
+/* Returns the image's directory that an earlier step has recorded; NULL if there is none. */
 static char *earlier_image(int container_fd)
 {
 	return read_text(container_fd, "image", NULL);
@@ -841,7 +841,7 @@ static struct image image_of(int container_fd, char **image_path)
 	return image;
 }
 
-/* Starts or joins the container of the step. Returns the pid of its keeper, or 0. */
+/* Starts or joins the container of the step. Returns the pid of its keeper, or 0 on failure. */
 static pid_t begin(int container_fd)
 {
 	int keepers_fd = open_keepers(container_fd);

@@ -22,7 +22,10 @@ struct test {
 	void (*run)(void);
 };
 
-/* Runs the tests, each between `prepare` and `clean` (NULL: nothing). Returns an exit status. */
+/*
+ * Runs the tests. Calls `prepare` before each test, and `clean` after each test unless it is NULL.
+ * Returns an exit status.
+ */
 static int run_tests(const struct test *all, size_t n, void (*prepare)(void), void (*clean)(void))
 {
 	unsigned int failed = 0;

@@ -1973,7 +1973,7 @@ static void directory_of_another_user_is_refused(void)
 	check_refused(start_step(), "slurm-jobs below /scratch belongs to user 1000");
 }
 
-static void private_directory_that_others_can_enter_is_refused(void)
+static void private_directory_that_other_users_can_enter_is_refused(void)
 {
 	node.directories_exist = true;
 	node.directory_mode = 0711;
@@ -2134,7 +2134,7 @@ static void switches_may_be_arguments_instead_of_lines(void)
 	CHECK(config.no_new_privs);
 }
 
-static void refusal_of_options_together_names_both_files(void)
+static void error_about_a_missing_required_option_names_both_files(void)
 {
 	static const struct file_case cases[] = {
 		{"no_new_privs=yes\nprivate_dev=no\noverlay=no\nthrough=/home\n",
@@ -2163,7 +2163,7 @@ static void refusal_of_too_many_lines_names_the_node_file(void)
 	check_refused(enter_with_file(text), "/etc/node.conf: more than 64 bind= and bind_ro=");
 }
 
-static void node_file_is_refused_if_missing_or_writable_by_others(void)
+static void node_file_is_refused_if_missing_or_writable_by_other_users(void)
 {
 	check_refused(enter_with_file(NULL), "cannot open /etc/node.conf");
 	restart();
@@ -2745,7 +2745,7 @@ static const struct test tests[] = {
 	TEST(directory_as_mount_point_of_a_file_is_refused),
 	TEST(step_uses_directories_that_an_earlier_step_created),
 	TEST(directory_of_another_user_is_refused),
-	TEST(private_directory_that_others_can_enter_is_refused),
+	TEST(private_directory_that_other_users_can_enter_is_refused),
 	TEST(largest_job_id_and_uid_fit_into_the_directory_name),
 	TEST(invalid_option_is_refused_before_any_system_call),
 	TEST(path_parts_that_contain_dots_are_valid),
@@ -2756,9 +2756,9 @@ static const struct test tests[] = {
 	TEST(refusal_of_an_invalid_line_names_the_node_file),
 	TEST(node_file_without_a_switch_is_refused),
 	TEST(switches_may_be_arguments_instead_of_lines),
-	TEST(refusal_of_options_together_names_both_files),
+	TEST(error_about_a_missing_required_option_names_both_files),
 	TEST(refusal_of_too_many_lines_names_the_node_file),
-	TEST(node_file_is_refused_if_missing_or_writable_by_others),
+	TEST(node_file_is_refused_if_missing_or_writable_by_other_users),
 	TEST(node_file_above_the_size_limit_is_refused),
 	TEST(each_failed_system_call_on_the_node_file_is_reported),
 	TEST(too_many_binds_are_refused),

@@ -217,7 +217,7 @@ static void srun_accepts_the_same_image_twice(void)
 	CHECK(hear("container-image", "first") == 0);
 }
 
-static void each_component_of_a_step_keeps_the_image_of_the_command_line(void)
+static void each_component_of_a_heterogeneous_step_keeps_the_image_of_the_command_line(void)
 {
 	begin_in_script("container-image", "first");
 	CHECK(hear("container-image", "second") == 0);
@@ -287,7 +287,7 @@ static void srun_follows_the_choice_of_sbatch(void)
 	CHECK(given.switches[WRITABLE] == 0);
 }
 
-static void node_refuses_opposites_without_a_choice(void)
+static void node_refuses_an_option_and_its_opposite_in_unknown_order(void)
 {
 	node_hears(both, ARRAY_SIZE(both));
 
@@ -295,7 +295,7 @@ static void node_refuses_opposites_without_a_choice(void)
 	CHECK(failed_with("are both set: remove one"));
 }
 
-static void each_component_of_a_step_keeps_the_switches_of_the_command_line(void)
+static void each_component_of_a_heterogeneous_step_keeps_the_switches_of_the_command_line(void)
 {
 	begin_in_script("container-readonly", "(null)");
 	CHECK(hear("container-writable", "") == 0);
@@ -421,13 +421,13 @@ static const struct test tests[] = {
 	TEST(srun_keeps_the_image_of_its_batch_script),
 	TEST(srun_refuses_two_images_on_its_command_line),
 	TEST(srun_accepts_the_same_image_twice),
-	TEST(each_component_of_a_step_keeps_the_image_of_the_command_line),
+	TEST(each_component_of_a_heterogeneous_step_keeps_the_image_of_the_command_line),
 	TEST(sbatch_prefers_its_command_line_to_the_script),
 	TEST(srun_refuses_an_option_and_its_opposite_on_its_command_line),
 	TEST(node_follows_the_choice_of_srun),
 	TEST(srun_follows_the_choice_of_sbatch),
-	TEST(node_refuses_opposites_without_a_choice),
-	TEST(each_component_of_a_step_keeps_the_switches_of_the_command_line),
+	TEST(node_refuses_an_option_and_its_opposite_in_unknown_order),
+	TEST(each_component_of_a_heterogeneous_step_keeps_the_switches_of_the_command_line),
 	TEST(variable_sets_an_option_that_is_not_given),
 	TEST(variable_with_too_many_bytes_is_refused),
 	TEST(variable_with_the_maximum_of_bytes_is_accepted),

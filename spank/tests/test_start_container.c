@@ -145,7 +145,7 @@ static void recorded_image_starts_without_the_importer(void)
 	CHECK(uses_cached_image());
 }
 
-static void importer_runs_if_others_can_change_the_cache(void)
+static void importer_runs_if_other_users_can_change_the_cache(void)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(parts_of_the_cache); i++) {
 		CHECK(chmod(parts_of_the_cache[i], 0720) == 0);
@@ -497,7 +497,7 @@ static void node_without_a_driver_has_only_a_broken_link(void)
 
 static const struct test tests[] = {
 	TEST(recorded_image_starts_without_the_importer),
-	TEST(importer_runs_if_others_can_change_the_cache),
+	TEST(importer_runs_if_other_users_can_change_the_cache),
 	TEST(importer_runs_if_the_cache_belongs_to_another_user),
 	TEST(importer_runs_if_a_part_of_the_cache_belongs_to_another_user),
 	TEST(user_can_link_the_cache_to_another_place),

@@ -59,7 +59,7 @@ class Unreachable(EngineError):  # noqa: N818 - named for the cluster's state
 
 @dataclass(frozen=True)
 class Location:
-    """Parts of the path of a kind's objects: the plural, and whether the kind is namespaced."""
+    """How paths of the API name a kind: its plural, and whether its objects have a namespace."""
 
     kind: Kind
     plural: str

@@ -95,9 +95,10 @@ _NOT_OBJECTS: Final = ("helm.sh/", "yaml", "kustomize", "kustomize/")
 
 
 def kind_of(resource_type: str, inputs: Mapping[str, Any]) -> Kind:
-    """Return a resource's kind, from its inputs or else its token ("kubernetes:apps/v1:Job").
+    """Return the kind of a resource's object.
 
-    Raises CheckError on a type that is not a Kubernetes object.
+    The inputs name the kind, else the type token does ("kubernetes:apps/v1:Job"). Raises CheckError
+    on a type that is not a Kubernetes object.
     """
     _, _, rest = resource_type.partition(":")
     module, _, token_kind = rest.partition(":")
@@ -182,7 +183,7 @@ def autoname(urn: str) -> str:
 
 
 def field_manager(urn: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> str:
-    """Return a resource's field manager from the inputs, else from the state, else from the URN.
+    """Return the name of a resource's field manager: from the inputs, the state, or the URN.
 
     The name from the URN lets a later run recognize an object that an interrupted run created.
     """
@@ -462,7 +463,10 @@ class Mutability:
 def mutability(
     kind: Kind, inputs: Mapping[str, Any], config_map_mutable: bool, secret_mutable: bool
 ) -> Mutability:
-    """Return the mutability of a kind of object, given the provider's two settings."""
+    """Return which changes of an object require a replacement.
+
+    The two settings of the provider decide this for ConfigMaps and Secrets.
+    """
     fields = ["metadata.name", "metadata.namespace", *_REPLACED.get((kind.group, kind.kind), ())]
     frozen = inputs.get("immutable") is True
     if kind == Kind("v1", "ConfigMap") and (frozen or not config_map_mutable):
@@ -483,9 +487,9 @@ def _meet(path: Path, field: Path) -> bool:
 
 
 def refreshed(inputs: Any, live: Any, path: Path = ()) -> Any:
-    """Return the inputs, with the cluster's value in each place where it differs in meaning.
+    """Return the inputs. Where the live object's value has another meaning, return that value.
 
-    Compare only fields of the inputs: the server sets the others.
+    Compare only fields that the inputs have: the server sets all other fields.
     """
     if isinstance(inputs, dict) and isinstance(live, dict):
         return {
@@ -521,7 +525,7 @@ def imported(live: Manifest) -> Manifest:
 # Owners of fields
 
 
-# Field managers that own fields which were set without server-side apply.
+# Field managers under whose names Pulumi and kubectl set fields without server-side apply.
 _ADOPTED: Final = frozenset(
     {
         "pulumi-kubernetes",
@@ -547,8 +551,9 @@ def is_pulumis(live: Manifest) -> bool:
 def adopted_fields(live: Manifest, manager: str) -> list[Manifest] | None:
     """Return ``managedFields`` with the fields of managers in ``_ADOPTED`` moved to ``manager``.
 
-    Return None if there are no such fields. Pulumi's plugin, for example, creates objects by POST.
-    Without this move, a later apply would conflict with the plugin's fields.
+    Return None if these managers own no fields. Pulumi's plugin, for example, creates objects by
+    POST. Without this move, a later server-side apply would conflict with the fields that the
+    plugin set.
     """
     entries = _entries(live)
     taken = [e for e in entries if e.get("operation") == "Update" and _is_adopted(e)]

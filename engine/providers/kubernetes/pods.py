@@ -100,7 +100,7 @@ class Pods:
         return ""
 
     def unproven(self) -> str:
-        """Return a container that crashed and has run again only for seconds, or "" if none did.
+        """Return a container that restarted after a crash less than ten seconds ago, or "".
 
         Without a readiness probe, Kubernetes reports such a container as ready until it crashes
         again.

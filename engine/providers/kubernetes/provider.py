@@ -202,7 +202,7 @@ class KubernetesProvider:
         created it.
         """
         if resource_type == RELEASE and outputs is not None:
-            return resource_id, inputs, outputs  # Helm's own records are not read
+            return resource_id, inputs, outputs  # this engine does not read Helm's records
         if self._unreachable_reason() and self._settings.delete_unreachable:
             return None
         target = self._target(resource_type, urn, inputs, outputs or {}, resource_id)
@@ -311,10 +311,10 @@ class KubernetesProvider:
     ) -> Manifest | None:
         """Return the existing object if this resource may take it over, or None if it is gone.
 
-        An interrupted run can leave an object that is not in the state. The field manager of the
-        object then identifies this resource. A Job of an interrupted run is deleted, because the
-        template of a Job cannot change. Raises EngineError for other objects, unless
-        upsertExistingObjects is set.
+        An interrupted run can leave an object that is not in the state. Its field manager shows
+        that the object belongs to this resource. Such an object is taken over. Such a Job is
+        deleted instead, because the template of a Job cannot change. Raises EngineError for an
+        object that does not belong to this resource, unless upsertExistingObjects is set.
         """
         owned = is_managed_by(existing, target.manager)
         obsolete = owned and target.ref.kind.kind == "Job"
@@ -406,9 +406,9 @@ class KubernetesProvider:
 def _without_old(
     api: Api, target: _Target, live: Manifest, inputs: Properties, op: Operation, *, obsolete: bool
 ) -> Manifest | None:
-    """Return the live object, or None after it is gone.
+    """Return the live object, or None if it had to go and is now gone.
 
-    Delete an obsolete object. If an object is being deleted, wait until it is gone.
+    Delete the object if it is ``obsolete``. If it is being deleted, wait until it is gone.
     """
     if obsolete:
         api.delete(target.ref, _FOREGROUND)

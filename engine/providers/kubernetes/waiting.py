@@ -86,7 +86,10 @@ Check: TypeAlias = Callable[[Manifest, Around], Progress]
 
 
 def timeout_of(op: Operation, inputs: Mapping[str, Any]) -> float:
-    """Return the seconds to wait: the resource option, else the annotation, else ten minutes."""
+    """Return the seconds to wait.
+
+    They are from the option customTimeouts, else from the annotation `TIMEOUT`, else 600.
+    """
     if op.timeout > 0:
         return op.timeout
     text = annotation(inputs, TIMEOUT)
@@ -263,7 +266,7 @@ def _rollout(
 
 
 def _up(live: Manifest, around: Around) -> Progress:
-    """Return that the workload is ready, unless a container has crashed and only just restarted."""
+    """Report the workload as ready, unless one of its containers crashed and has just restarted."""
     unproven = around.pods(live).unproven()
     note = f"waiting to see whether the restarted container {unproven} keeps running"
     return Progress(note=note) if unproven else DONE

@@ -103,7 +103,7 @@ def populated(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
         ),
         (
             step("update", TEMPLATE, "nodeset-cpu-template", on_demand(3), on_demand(3, a="b")),
-            "idle nodes at once, others after their jobs",
+            "idle nodes at once, busy nodes when their jobs have ended",
         ),
         (step("delete", TEMPLATE, "nodeset-cpu-template", on_demand(3)), "cpu is removed"),
         (rolled("login-sshd"), "Login nodes are replaced one by one"),
