@@ -194,7 +194,7 @@ FAULTS: Final = (
         "agents/checks/readers.py",
         'return status["Uid"].split()[0] == "0" or bool(',
         "return bool(1 | ",
-        f"{_UNIT}/checks/test_readers.py::test_process_that_sigkill_would_end_is_not_stuck",
+        f"{_UNIT}/checks/test_readers.py::test_process_that_sigkill_would_end_does_not_count_as_blocked",
     ),
     Fault(
         "checks that are older than a drain lift the drain",
@@ -277,7 +277,7 @@ FAULTS: Final = (
         "agents/checks/passes.py",
         "        return Outcome(check.name, Verdict.UNKNOWN, str(error), chosen.effect)\n",
         "        return Outcome(check.name, Verdict.FAILED, str(error), chosen.effect)\n",
-        f"{_UNIT}/checks/test_passes.py::test_unusable_reading_gives_the_verdict_unknown",
+        f"{_UNIT}/checks/test_passes.py::test_check_without_a_usable_reading_is_unknown",
     ),
     Fault(
         "processes of a hanging check never end",
