@@ -112,7 +112,7 @@ def test_task_does_not_start_while_its_previous_process_hangs(
     assert mark.exists()
 
 
-def test_child_that_keeps_the_output_open_does_not_delay_the_task(tmp_path: Path) -> None:
+def test_child_with_an_open_output_does_not_delay_the_task(tmp_path: Path) -> None:
     found, seconds = timed({"leaves": (5, ("sh", "-c", "echo 1; sleep 60 &"))}, tmp_path)
 
     assert found == {"leaves": Reading("1\n")}

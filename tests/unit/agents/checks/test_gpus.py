@@ -439,7 +439,7 @@ def test_idle_mps_server_does_not_make_a_gpu_busy() -> None:
     assert busy(smi.replace("nvidia-cuda-mps-server", "python3"), IDLE, "") is not None
 
 
-def test_use_of_a_shared_gpu_is_checked_only_on_an_idle_node() -> None:
+def test_shared_gpus_are_checked_only_on_nodes_without_jobs() -> None:
     smi = edited(H100, "Used", "2048 MiB", "FB Memory Usage")
 
     with pytest.raises(UnknownError):

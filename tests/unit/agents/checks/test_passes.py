@@ -67,7 +67,7 @@ def test_checks_of_jail_and_munge_fail_on_a_timeout(name: str) -> None:
     assert outcome(name, None)[0] is Verdict.FAILED
 
 
-def test_gpu_check_fails_with_the_message_of_a_failing_nvidia_smi() -> None:
+def test_message_of_a_failing_nvidia_smi_fails_the_gpu_check() -> None:
     message = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
 
     assert outcome("gpu-present", Reading(message, "", 9)) == (Verdict.FAILED, message)

@@ -280,7 +280,7 @@ class World:
         return {name: [r.value for r in series.of(check, name)] for name in series.nodes(check)}
 
     def killing_writes(self) -> Callable[[Path, str], None]:
-        """Return a `series.replace` that may kill the pod before and after each write."""
+        """Return a stand-in for `files.replace` that may kill the pod before or after a write."""
         write = files.replace
 
         def replace(path: Path, text: str) -> None:

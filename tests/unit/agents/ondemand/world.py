@@ -1,6 +1,6 @@
 """A fake slurmctld with power saving, and a fake Kubernetes, with a clock.
 
-The rules of slurmctld are those of power_save.c and node_mgr.c, 24.11. The fakes assert the rules
+The fake slurmctld follows power_save.c and node_mgr.c of Slurm 24.11. The fakes assert the rules
 that the agent must keep.
 """
 
@@ -27,7 +27,7 @@ RESUME_TIMEOUT = 900
 SILENCE = 300
 """Seconds after which slurmctld sets a silent node to DOWN."""
 TICK = 5
-"""Seconds between two times of the clock of this world."""
+"""Step of the fake clock, in seconds."""
 BOOT = 20
 """Seconds that a pod needs to start."""
 PERSONS = "broken-fan"
@@ -141,10 +141,10 @@ class World:
         self.kubernetes_silent_at: int | None = None
         self.changes_at: int | None = None
         self.change: Callable[[], None] = lambda: None
-        """What happens just before request number `changes_at`.
+        """Change of the world just before request number `changes_at`.
 
-        Nothing happens between a read and the change that follows it at once: Slurm has no
-        conditional update, so the agent cannot prevent the consequences.
+        If this request is an update that directly follows a read of the same node, the change
+        happens later: Slurm has no conditional update, so the agent could not notice the change.
         """
 
     def receive(self, service: str, *, follows_read: bool = False) -> None:

@@ -110,7 +110,7 @@ def test_nodes_without_labels_share_a_switch() -> None:
     assert conf.switches["all"] == ("eu-1", "unplaced")
 
 
-def test_nodes_without_a_lower_label_get_a_switch_below_the_upper_one() -> None:
+def test_nodes_without_the_lower_label_share_an_own_switch() -> None:
     conf = of_tree(("eu-1", "r1"), ("eu-1", ""))
 
     assert conf.switches == {"eu-1": ("r1", "eu-1_unplaced")}
@@ -180,7 +180,7 @@ def test_blocks_with_the_same_upper_labels_are_adjacent() -> None:
     assert list(conf.blocks) == ["c", "d", "a", "b"]
 
 
-def test_nodes_without_a_label_and_of_too_small_blocks_are_in_no_block() -> None:
+def test_nodes_without_labels_or_in_small_blocks_are_in_no_block() -> None:
     made = blocks(named([("n1",), ("n1",), ("n2",), ("",)]), (2,))
 
     assert parse(made.text).blocks == {"n1": ("cpu-0", "cpu-1")}
