@@ -20,7 +20,7 @@ def _set(things: dict[Thing, State], action: Action) -> None:
     thing, fields = action.thing, dict(action.changes)
     old = things.get(thing, State({}))
     assert (action.sign == "+") == (thing not in things), (
-        f"{action}: '+' needs a missing object, and '~' an existing object"
+        f"{action}: '+' must add an object that does not exist, '~' must change one that exists"
     )
     above = thing.account or (fields.get("parent", ROOT) if thing.kind == "account" else ROOT)
     assert above == ROOT or Thing("account", above) in things, (

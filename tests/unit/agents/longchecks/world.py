@@ -54,7 +54,8 @@ class FakeJob:
 class World:
     """Fake Slurm with its nodes and jobs, and a clock.
 
-    `measure` returns the output of a check's job on the nodes of a target.
+    `measure` returns the output of a check's job. Its argument is the target: the names of the
+    nodes on which the job runs.
     """
 
     def __init__(self, folder: Path, measure: Callable[[Target], str], *names: str) -> None:

@@ -1,5 +1,5 @@
 """Metrics of the reconciler: findings (problems of nodes) of the last pass, and steps of all
-passes."""
+passes. The memory contains the progress of each repair."""
 
 from collections import Counter
 from dataclasses import replace
