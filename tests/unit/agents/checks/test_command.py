@@ -1,7 +1,8 @@
 """Complete runs of a node's health checks with fake Slurm commands.
 
 The tests start the checks as slurmd starts them (at intervals, before and after a job) or as an
-operator does (`check-node`).
+operator does (`check-node`). Evidence is the result of all checks, which a run at an interval
+writes into the field `extra` of the node's Slurm record.
 """
 
 import fcntl
@@ -193,7 +194,9 @@ def test_faulty_gpu_drains_the_node_and_fails_only_the_prolog(
     assert command.around_job(occasion, gpus(), node.state) == code
 
     words = node.words()
-    assert words.keys() == {"nodename", "state", "reason"}, "only a run of all checks is evidence"
+    assert words.keys() == {"nodename", "state", "reason"}, (
+        "only a run of all checks writes evidence"
+    )
     assert words["reason"] == (
         f"{CHECK}gpu-row-remap: GPU 0 (07:00.0): faulty memory rows will be replaced only after a "
         "reset: reset the GPU or restart the machine"

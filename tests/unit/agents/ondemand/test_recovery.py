@@ -1,5 +1,4 @@
-"""A pod is ready, but in Slurm its node still starts. The reason is that slurmctld has restarted
-and has lost its last changes."""
+"""slurmctld has lost its last changes: a pod is ready, but its node still starts in Slurm."""
 
 import pytest
 

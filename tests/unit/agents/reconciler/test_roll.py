@@ -174,7 +174,8 @@ def test_draining_nodes_do_not_stop_the_update_of_idle_nodes() -> None:
     waiting = rolling("cpu-0", alloc_cpus=1)
 
     assert rolled(seen(waiting, share=0.01)) == ["Drain cpu-1", "Renew cpu-1"]
-    # If jobs use up the share, one more idle node may be updated. Here it is cpu-3, so no other.
+    # A node that waits for jobs uses up the share. Nevertheless, one idle node may be updated. Here
+    # this node is cpu-3, so no other node may be updated.
     starting = started("cpu-3", 10)
     assert rolled(seen(waiting, starting, share=0.01)) == []
 
