@@ -63,7 +63,7 @@ FAULTS: Final = (
         "replace(found, key=key)",
         "found",
         f"{_UNIT}/containers/test_importer.py"
-        "::test_replaced_archive_does_not_change_the_image_of_the_registry",
+        "::test_forged_archive_does_not_change_an_image_of_the_registry",
     ),
     Fault(
         "a registry that never answers blocks steps forever",
@@ -194,7 +194,7 @@ FAULTS: Final = (
         "agents/checks/readers.py",
         'return status["Uid"].split()[0] == "0" or bool(',
         "return bool(1 | ",
-        f"{_UNIT}/checks/test_readers.py::test_process_that_sigkill_would_end_is_not_stuck",
+        f"{_UNIT}/checks/test_readers.py::test_process_that_sigkill_would_end_does_not_count_as_blocked",
     ),
     Fault(
         "checks that are older than a drain lift the drain",
@@ -211,7 +211,7 @@ FAULTS: Final = (
         "or (self.has_duplicate_job and self.is_empty)",
         "or self.has_duplicate_job",
         f"{_UNIT}/reconciler/test_judge.py"
-        "::test_node_whose_job_slurmctld_started_twice_returns_to_service",
+        "::test_node_drained_for_a_duplicate_job_id_returns_to_service",
     ),
     Fault(
         "a node on demand fails while the API server starts",
@@ -277,7 +277,7 @@ FAULTS: Final = (
         "agents/checks/passes.py",
         "        return Outcome(check.name, Verdict.UNKNOWN, str(error), chosen.effect)\n",
         "        return Outcome(check.name, Verdict.FAILED, str(error), chosen.effect)\n",
-        f"{_UNIT}/checks/test_passes.py::test_unusable_reading_gives_the_verdict_unknown",
+        f"{_UNIT}/checks/test_passes.py::test_check_without_a_usable_reading_is_unknown",
     ),
     Fault(
         "processes of a hanging check never end",
@@ -449,7 +449,7 @@ FAULTS: Final = (
         "agents/reconciler/roll.py",
         "                if free > 0 or (view.is_empty and not replaced):\n",
         "                if free > 0:\n",
-        f"{_UNIT}/reconciler/test_roll.py::test_nodes_that_wait_for_jobs_do_not_stop_the_update_of_idle_nodes",
+        f"{_UNIT}/reconciler/test_roll.py::test_draining_nodes_do_not_stop_the_update_of_idle_nodes",
     ),
     Fault(
         "Kubernetes may evict a node with a suspended job",
@@ -465,7 +465,7 @@ FAULTS: Final = (
         "agents/reconciler/roll.py",
         "            elif late is None and self._may_begin(view) and not view.is_to_drain:\n",
         "            elif self._may_begin(view) and not view.is_to_drain:\n",
-        f"{_UNIT}/reconciler/test_roll.py::test_node_that_does_not_return_stops_the_update",
+        f"{_UNIT}/reconciler/test_roll.py::test_node_that_does_not_return_stops_further_updates",
     ),
     Fault(
         "an update deletes the pod of a node that a person drained",
@@ -473,7 +473,7 @@ FAULTS: Final = (
         "agents/reconciler/roll.py",
         "    return by_person or view.is_wished_out or _is_lost(view)\n",
         "    return view.is_wished_out or _is_lost(view)\n",
-        f"{_UNIT}/reconciler/test_roll.py::test_pod_stays_while_a_person_or_kubernetes_holds_the_node",
+        f"{_UNIT}/reconciler/test_roll.py::test_pod_stays_while_a_person_or_kubernetes_drains_the_node",
     ),
     Fault(
         "a reverted edit leaves nodes drained",
@@ -481,7 +481,7 @@ FAULTS: Final = (
         "agents/reconciler/roll.py",
         "            if _is_drained(view) and view.is_up and not self._is_outdated(view):\n",
         "            if view.is_up and not _is_drained(view) and not self._is_outdated(view):\n",
-        f"{_UNIT}/reconciler/test_roll.py::test_drain_ends_when_the_edit_is_reverted",
+        f"{_UNIT}/reconciler/test_roll.py::test_drain_is_lifted_if_the_edit_is_reverted",
     ),
     Fault(
         "nodes outside of the maintenance reservation are updated",
@@ -489,7 +489,7 @@ FAULTS: Final = (
         "agents/reconciler/roll.py",
         "        return not self.update.settings.in_maintenance or MAINTENANCE in state\n",
         "        return True\n",
-        f"{_UNIT}/reconciler/test_roll.py::test_only_nodes_in_a_maintenance_reservation_are_updated",
+        f"{_UNIT}/reconciler/test_roll.py::test_update_may_be_limited_to_nodes_in_maintenance_reservations",
     ),
     Fault(
         "a node loses its place in the topology while its pod restarts",

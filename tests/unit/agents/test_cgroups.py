@@ -43,7 +43,7 @@ def proc(tmp_path: Path) -> Path:
 
 
 def own(group: Path) -> Path:
-    """Return a group that contains this process."""
+    """Return a cgroup that contains this process."""
     group.mkdir(parents=True, exist_ok=True)
     (group / "cgroup.procs").write_text(f"1\n{os.getpid()}\n")
     return group

@@ -66,7 +66,8 @@ def test_layout_is_the_same_in_each_socket(cpus: list[Cpu], layout: Layout) -> N
 
 
 def slurms_map(xml: str, layout: Layout) -> dict[int, int]:
-    """Return the machine's CPU number by Slurm's CPU number, as in xcpuinfo.c of Slurm 24.11."""
+    """Return a mapping from Slurm's CPU numbers to the machine's, computed as in xcpuinfo.c of
+    Slurm 24.11."""
     root = ET.fromstring(xml.partition('dtd">')[2]).find("object")  # noqa: S314  # our own text
     assert root is not None
 

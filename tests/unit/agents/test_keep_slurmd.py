@@ -28,7 +28,7 @@ def keeper(command: list[str], *, jobs_run: bool = False) -> keep_slurmd.Keeper:
 
 
 def first_ended_by(number: int, folder: Path) -> list[str]:
-    """Return a command. A signal ends its first run; its second run exits with 3."""
+    """Return a command. A signal ends its first run. Its second run exits with code 3."""
     return ["sh", "-c", f"mkdir {folder}/run || exit 3; kill -{number} $$"]
 
 

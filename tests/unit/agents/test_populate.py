@@ -1,4 +1,7 @@
-"""The jail's system files move to the next generation and back, despite interruptions."""
+"""The jail's system files are replaced by a newer or earlier generation, despite interruptions.
+
+A generation is the set of system files that comes from one jail image.
+"""
 
 import errno
 import os
@@ -49,7 +52,7 @@ USERS: Content = {
     "usr/bin/fresh": "ada's own program",
     "data": "-> /home/ada",
 }
-"""Files of users in the jail; the new image also has a file at one of these paths."""
+"""Files of users in the jail. The new image also has a file at the path usr/bin/fresh."""
 
 
 @pytest.fixture(autouse=True)
@@ -237,14 +240,16 @@ def test_discarded_generation_cannot_be_restored(
     assert read(jail) == before
 
 
-def test_jail_without_a_kept_generation_can_refresh_and_return(
+def test_jail_without_kept_generations_can_refresh_and_go_back(
     used_jail: Path, image: Images
 ) -> None:
     shutil.rmtree(used_jail / GENERATIONS)
     before = contents(used_jail)
 
     Jail(used_jail).reach(2, image({**NEW, "usr/lib/turns": None}))
-    assert contents(used_jail)["usr/bin/gone"], "without kept generations, the file may be a user's"
+    assert contents(used_jail)["usr/bin/gone"], (
+        "no kept generation shows whether the file is a user's, so it must stay"
+    )
     Jail(used_jail).reach(1, image(NEW))
 
     after = contents(used_jail)
@@ -261,7 +266,7 @@ def test_mount_points_of_nodes_are_created(jail: Path, image: Images) -> None:
     assert found["etc/hosts"] == found["etc/resolv.conf"] == ""
 
 
-def test_mount_point_behind_a_link_is_refused(used_jail: Path, image: Images) -> None:
+def test_mount_point_below_a_symbolic_link_is_refused(used_jail: Path, image: Images) -> None:
     with pytest.raises(
         RefusedError, match=r"/data in the jail: must be a directory.*a volume at /data/shared"
     ):
@@ -364,7 +369,7 @@ class Killed(BaseException):
 
 
 class Countdown:
-    """Allows a number of system calls, and then fails."""
+    """Allows a number of system calls. Each further call raises `failure`."""
 
     def __init__(self, calls: int, failure: BaseException) -> None:
         self.left = calls
@@ -381,7 +386,7 @@ class Countdown:
 
 
 def interrupted(calls: int, failure: BaseException, work: Callable[[], object]) -> bool:
-    """Run `work` up to a number of calls. Return whether `work` was interrupted."""
+    """Run `work` until it has made `calls` system calls. Return whether it was interrupted."""
     countdown = Countdown(calls, failure)
     with pytest.MonkeyPatch.context() as patch:
         for name in CALLS:
@@ -394,7 +399,7 @@ def interrupted(calls: int, failure: BaseException, work: Callable[[], object]) 
 
 
 def every_moment() -> Iterator[int]:
-    """Yield the numbers of calls after which a test interrupts a run."""
+    """Yield the numbers of system calls after which a test interrupts a run."""
     yield from range(1, 5000, 2)
 
 
@@ -402,7 +407,7 @@ def every_moment() -> Iterator[int]:
     ("steps", "failure"),
     [
         pytest.param([2], Killed(), id="killed during a refresh"),
-        pytest.param([2, 1], Killed(), id="killed during the return"),
+        pytest.param([2, 1], Killed(), id="killed on the way back to generation 1"),
         pytest.param([2, 1, 2], OSError(errno.ENOSPC, "full"), id="full during a second refresh"),
     ],
 )

@@ -31,7 +31,8 @@ class Storage:
         error: str = "",
         meanwhile: Callable[["Storage"], object] = lambda _: None,
     ) -> None:
-        """Start with ready snapshots, oldest first. New ones become ready after `ready_after` s."""
+        """Start with ready snapshots: `existing`, oldest first. A new snapshot becomes ready
+        `ready_after` seconds after it is created."""
         self.now = NOON
         self.ready_after, self.error, self.meanwhile = ready_after, error, meanwhile
         self.has_api = True

@@ -117,7 +117,7 @@ def test_file_is_written_completely_or_not_at_all(
 
 
 def test_operation_that_races_with_a_link_stays_in_the_tree(root: Path) -> None:
-    """Race until the test has seen the directory, the link, and the moment without either.
+    """Repeat the operation until it has met the directory, the link, and a moment without either.
 
     Without the pauses in `swap`, the test would rarely see the link on a busy machine.
     """

@@ -1,5 +1,5 @@
-"""Complete stack configurations for those kinds of clusters and networks that the configuration
-`FULL` does not use."""
+"""Complete stack configurations with the kinds of clusters and networks that `FULL` does not
+cover. `FULL` (tests/support/stack.py) has almost every key of a stack on an existing cluster."""
 
 from typing import Any
 

@@ -23,11 +23,14 @@ ENDINGS = ("Chart.yaml", "values.yaml", "values.schema.json")
 
 @cache
 def files(name: str, version: str) -> Mapping[str, str]:
-    """Return the files of a chart and its subcharts that `ENDINGS` lists, by path in the chart.
+    """Return files of a chart and its subcharts, by path in the chart.
+
+    Only files whose names end with one of `ENDINGS` are returned.
 
     The environment variable CHARTS_DIR names a folder of archives, with the file names that `helm
-    pull` uses. By default, it is Helm's cache. If the archive of a chart in `MODULES` is missing,
-    the files come from the Go module. If there is no copy at all, the test is skipped.
+    pull` uses. Without the variable, the folder is Helm's cache. If the archive of a chart in
+    `MODULES` is missing, the files come from the Go module. If there is no copy at all, the test is
+    skipped.
     """
     cached = os.environ.get("HELM_CACHE_HOME", "~/.cache/helm")
     folder = Path(os.environ.get("CHARTS_DIR", f"{cached}/repository")).expanduser()

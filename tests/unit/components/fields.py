@@ -48,7 +48,8 @@ def drop(values: dict[str, Any], key: str) -> None:
 
 
 def named(values: dict[str, Any], key: str) -> str:
-    """Return a key as errors show it: `users[bob]` for `users[1]`, if only one user is named so."""
+    """Return a key as errors show it: `users[bob]` instead of `users[1]`, if no other user has the
+    same name."""
     shown = ""
     here: Any = values
     for part in _parts(key):

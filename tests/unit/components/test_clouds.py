@@ -498,11 +498,12 @@ GROUP_EFFECTS: dict[str, dict[str, str]] = {
     },
 }
 """For each kind of cluster: the properties of a node group, and what a change of the property does
-to the group. If several names match a changed property, the longest name decides."""
+to the group. The name `template` also matches parts of the template, such as `template.taints`. If
+several names match a changed property, the longest name decides."""
 FIXED: dict[str, set[str]] = {
     # Amazon: the API accepts these properties only when it creates the resource (API calls
-    # CreateVpc, CreateSubnet, CreateNatGateway, CreateFileSystem, CreateCluster). No property of
-    # Nebius is known to be like this.
+    # CreateVpc, CreateSubnet, CreateNatGateway, CreateFileSystem, CreateCluster). Nebius: no such
+    # property is known.
     "aws:ec2/vpc:Vpc": {"cidrBlock"},
     "aws:ec2/subnet:Subnet": {"availabilityZone", "cidrBlock"},
     "aws:ec2/natGateway:NatGateway": {"subnetId"},
@@ -574,9 +575,9 @@ EDITS: list[tuple[str, Values, Change, dict[str, str], dict[str, str]]] = [
      {"system": RESIZED}, {}),
     ("larger machines outside nodesets", NEBIUS, cluster(system={"preset": "32vcpu-128gb"}),
      {"system": ROLLED}, {}),
-    ("another platform", NEBIUS, machines("gpu", **BIGGER), {"gpu": ROLLED},
+    ("another machine platform", NEBIUS, machines("gpu", **BIGGER), {"gpu": ROLLED},
      {"nebius-fabric-6": "deleted"}),
-    ("another size", NEBIUS, machines("cpu", preset="32vcpu-128gb"), {"cpu": ROLLED}, {}),
+    ("another machine size", NEBIUS, machines("cpu", preset="32vcpu-128gb"), {"cpu": ROLLED}, {}),
     ("a larger disk", NEBIUS, machines("cpu", disk="512GiB"), {"cpu": ROLLED}, {}),
     ("spot machines", NEBIUS, machines("cpu", spot=True), {"cpu": ROLLED}, {}),
     ("another fabric", NEBIUS, machines("gpu", fabric="fabric-4"), {"gpu": ROLLED},
@@ -605,7 +606,7 @@ EDITS: list[tuple[str, Values, Change, dict[str, str], dict[str, str]]] = [
     ("fewer nodes", EKS, nodeset("cpu", replicas=1), {"cpu": RESIZED}, {}),
     ("no nodes", EKS, nodeset("cpu", replicas=0), {"cpu": RESIZED}, {}),
     ("autoscaled machines", EKS, machines("cpu", autoscaling=AUTOSCALING), {"cpu": RESIZED}, {}),
-    ("another type", EKS, machines("cpu", type="c7i.16xlarge"), {"cpu": REPLACED}, {}),
+    ("another machine type", EKS, machines("cpu", type="c7i.16xlarge"), {"cpu": REPLACED}, {}),
     ("a larger disk", EKS, machines("cpu", disk="512GiB"), {"cpu": REPLACED}, {}),
     ("spot machines", EKS, machines("cpu", spot=True), {"cpu": REPLACED}, {}),
     ("GPUs of another vendor", EKS,
@@ -618,9 +619,9 @@ EDITS: list[tuple[str, Values, Change, dict[str, str], dict[str, str]]] = [
     ("a faster jail", EKS, cluster(throughput=500), NOTHING, {"eks-lustre": "changed"}),
     ("a newer Kubernetes", EKS, cluster(version="1.34"), NOTHING, {"eks-kubernetes": "changed"}),
     ("an additional zone", EKS, zones("abc"), {"system": REPLACED}, zone("c", "created")),
-    ("a zone between others", with_zones("ac"), zones("abc"), {"system": REPLACED},
+    ("an additional zone between two others", with_zones("ac"), zones("abc"), {"system": REPLACED},
      zone("b", "created")),
-    ("one zone fewer", with_zones("abc"), zones("ac"), {"system": REPLACED}, zone("b", "deleted")),
+    ("a zone removed", with_zones("abc"), zones("ac"), {"system": REPLACED}, zone("b", "deleted")),
     ("zones in another order", with_zones("abc"), zones("acb"), NOTHING, {}),
     ("another first zone", EKS, zones("ba"), {"cpu": REPLACED, "gpu": REPLACED},
      {"eks-nat": REPLACED, "eks-lustre": REPLACED}),
@@ -633,7 +634,7 @@ EDITS: list[tuple[str, Values, Change, dict[str, str], dict[str, str]]] = [
       "eks-efs-eu-central-1a": "created", "eks-efs-eu-central-1b": "created",
       **driver("fsx", "AmazonFSxFullAccess", "deleted"),
       **driver("efs", "AmazonEFSCSIDriverPolicy", "created")}),
-    ("a jail on another class", EKS, top(jail=ELSEWHERE), NOTHING,
+    ("a jail with another storage class", EKS, top(jail=ELSEWHERE), NOTHING,
      {"eks-lustre": "deleted", **TO_MACHINES, "eks-files": "deleted",
       **driver("fsx", "AmazonFSxFullAccess", "deleted")}),
     ("another project", NEBIUS, cluster(project="project-e00other"), NOTHING,
@@ -643,7 +644,8 @@ EDITS: list[tuple[str, Values, Change, dict[str, str], dict[str, str]]] = [
       "nebius-kubernetes": "changed", "nebius-login": "changed"}),
     ("another type of file system", NEBIUS, cluster(file_system_type="WEKA"), NOTHING,
      {"nebius-files": "changed"}),
-    ("a jail on another class", NEBIUS, top(jail={**ELSEWHERE, "size": "2400GiB"}), NOTHING, {}),
+    ("a jail with another storage class", NEBIUS, top(jail={**ELSEWHERE, "size": "2400GiB"}),
+     NOTHING, {}),
 ]  # fmt: skip
 
 

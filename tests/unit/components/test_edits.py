@@ -446,7 +446,7 @@ EDITS = [
             )
         ),
     ),
-    Edit("nodesets stand in another order", lambda v: v["nodesets"].reverse(), NOTHING),
+    Edit("nodesets are listed in another order", lambda v: v["nodesets"].reverse(), NOTHING),
     # --- Nodesets: nodes
     Edit("nodes get more CPUs", big(cpus=16), described(BIG)),
     Edit(
@@ -471,7 +471,7 @@ EDITS = [
     ),
     Edit("nodes get a feature", big(features=["fast", "avx512"]), described(BIG)),
     Edit(
-        "features stand in another order",
+        "features are listed in another order",
         big(features=["avx512", "fast"]),
         NOTHING,
         given=big(features=["fast", "avx512"]),
@@ -516,7 +516,7 @@ EDITS = [
     Edit("jobs may have more steps at once", big(isolation={"steps": 500}), ISOLATION),
     Edit("jobs write to an overlay", big(isolation={"overlay": True}), ISOLATION),
     Edit(
-        "folders shared by jobs stand in another order",
+        "folders shared by jobs are listed in another order",
         big(isolation={"overlay": True, "shared": ["/opt", "/home"]}),
         NOTHING,
         given=big(isolation={"overlay": True, "shared": ["/home", "/opt"]}),
@@ -530,7 +530,7 @@ EDITS = [
         effect_of(updated={RECONCILER}),
     ),
     Edit(
-        "patterns of faults stand in another order",
+        "patterns of faults are listed in another order",
         top(reconciler={"hardware": ["gpu-xid", "gpu-ecc"], "maintenance": ["b", "a"]}),
         NOTHING,
         given=top(reconciler={"hardware": ["gpu-ecc", "gpu-xid"], "maintenance": ["a", "b"]}),
@@ -600,13 +600,13 @@ EDITS = [
         given=partitions(partition()),
     ),
     Edit(
-        "a partition's nodesets stand in another order",
+        "a partition's nodesets are listed in another order",
         partitions(partition(nodesets=["big", "cpu"])),
         NOTHING,
         given=partitions(partition(nodesets=["cpu", "big"])),
     ),
     Edit(
-        "partitions stand in another order, which sinfo shows",
+        "partitions are listed in another order, which sinfo shows",
         partitions(partition("long"), partition()),
         CONF,
         given=partitions(partition(), partition("long")),
@@ -708,7 +708,7 @@ EDITS = [
         researcher(shell="/bin/dash"),  # noqa: S604  # no subprocess
         effect_of(updated={"users-accounts"}, replaced={"jail-homes"}),
     ),
-    Edit("users stand in another order", lambda v: v["users"].reverse(), NOTHING),
+    Edit("users are listed in another order", lambda v: v["users"].reverse(), NOTHING),
     Edit("a group is added", top(groups=[GROUP]), effect_of(updated={"users-accounts"})),
     Edit(
         "a group loses a member",
@@ -943,7 +943,7 @@ EDITS = [
         effect_of(updated={"database-data"}),
     ),
     Edit(
-        "the database's volume gets another class",
+        "the database's volume gets another storage class",
         database(storage_class="fast"),
         effect_of(refused={"database-data"}),
         moves_data=True,
@@ -989,7 +989,7 @@ EDITS = [
         given=accounting(accounts=[{"name": "lab", "users": [{"name": "student"}]}]),
     ),
     Edit(
-        "accounts stand in another order",
+        "accounts are listed in another order",
         accounting(accounts=[{"name": "lab"}, {"name": "hall"}]),
         NOTHING,
         given=accounting(accounts=[{"name": "hall"}, {"name": "lab"}]),
@@ -1010,7 +1010,7 @@ EDITS = [
     Edit("dumps are encrypted", backup(password_secret="dumps"), DUMP),
     Edit("the volume of dumps grows", backup(size="40GiB"), effect_of(updated={"backup-volume"})),
     Edit(
-        "the volume of dumps gets another class",
+        "the volume of dumps gets another storage class",
         backup(storage_class="slow"),
         effect_of(refused={"backup-volume"}),
         moves_data=True,
@@ -1081,7 +1081,7 @@ EDITS = [
         login(drain_grace=600),
         effect_of(rolled={"login-sshd"}),
     ),
-    Edit("keys in homes are disabled", login(home_keys=False), LOGIN),
+    Edit("SSH keys in home directories are disabled", login(home_keys=False), LOGIN),
     Edit("SSH to nodes is disabled", login(ssh_to_nodes=False), effect_of(updated={NODE_SSH})),
     Edit("port forwarding is disabled", login(forwarding={"tcp": False}), LOGIN),
     Edit("agent forwarding is disabled", login(forwarding={"agent": False}), LOGIN),
@@ -1159,7 +1159,7 @@ EDITS = [
         given=elsewhere(),
     ),
     Edit(
-        "both kinds of policies are created",
+        "both kinds of network policies are created",
         elsewhere(policies="both"),
         effect_of(created=CILIUM_POLICIES),
         given=elsewhere(policies=True),
@@ -1455,7 +1455,9 @@ NOTICED: Mapping[str, str] = {
     "users reach fewer addresses through Cilium's policies": (
         "Users' programs can no longer reach: 10.0.0.0/16."
     ),
-    "both kinds of policies are created": "Network policies are added: connections that they do",
+    "both kinds of network policies are created": (
+        "Network policies are added: connections that they do"
+    ),
     # The network policies stay the same: Prometheus may already connect to port 443, for
     # Kubernetes' API.
     "alerts go to a webhook": "Users and running jobs notice nothing.",

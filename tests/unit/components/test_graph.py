@@ -508,7 +508,8 @@ def submounted(monkeypatch: pytest.MonkeyPatch) -> Graph:
 
 
 def jail_mounts(spec: dict[str, Any]) -> list[tuple[str, bool]]:
-    """Return the mount paths of additional jail volumes, in order, and whether each is writable."""
+    """Return the mounts of additional jail volumes in order: the path in the jail, and whether the
+    mount is writable."""
     (container,) = spec["containers"]
     known = {volume["name"] for volume in spec["volumes"]}
     mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
@@ -624,7 +625,7 @@ def test_controller_gets_a_configuration_only_after_its_check(graph: Graph) -> N
     ],
     ids=["auth.type", "scripts", "qos"],
 )
-def test_running_daemons_get_an_edit_only_after_its_check(
+def test_running_daemons_get_an_edited_configuration_only_after_its_check(
     monkeypatch: pytest.MonkeyPatch, refused: dict[str, Any]
 ) -> None:
     old = record(monkeypatch)
@@ -791,7 +792,7 @@ def test_admission_policy_limits_only_requests_of_the_reconciler(graph: Graph) -
 
 
 def judged(policy: dict[str, Any]) -> set[tuple[str, str]]:
-    """Return the resources and operations that an admission policy judges."""
+    """Return the pairs of resource and operation to which an admission policy applies."""
     return {
         (resource, operation)
         for rule in policy["matchConstraints"]["resourceRules"]

@@ -144,7 +144,9 @@ def test_machine_joins_after_its_preparation_and_the_first_control_plane(graph_o
     )
 
 
-def test_commands_run_after_the_resource_that_protects_the_endpoint(graph_of: GraphOf) -> None:
+def test_refused_change_of_the_endpoint_runs_no_commands(graph_of: GraphOf) -> None:
+    """A change of the endpoint would replace the protected certificate key, so the engine refuses
+    it. All commands come after this key."""
     graph = graph_of(THREE)
 
     for name in commands(graph):
@@ -433,9 +435,9 @@ EDITS: list[tuple[str, Change, dict[str, set[str]]]] = [
     # Each row: name of the edit, the edit, and its expected effect on the commands.
     ("nothing", as_it_is, {}),
     ("an additional machine", joins("new", nodeset="cpu"), {"created": of("new")}),
-    ("one machine fewer", both(without_machine("cpu-d"), nodeset("cpu", replicas=3)),
+    ("a machine of a nodeset removed", both(without_machine("cpu-d"), nodeset("cpu", replicas=3)),
      {"deleted": of("cpu-d")}),
-    ("one machine without a nodeset fewer", without_machine("spare"), {"deleted": of("spare")}),
+    ("a machine without a nodeset removed", without_machine("spare"), {"deleted": of("spare")}),
     ("machines in another order", lambda values: values["cluster"]["machines"].reverse(), {}),
     ("fewer nodes than machines", nodeset("cpu", replicas=1), {}),
     ("another machine of the same name", machine("cpu-d", address="192.0.2.41"),

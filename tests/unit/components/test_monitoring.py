@@ -148,8 +148,8 @@ def test_dcgm_is_scraped_in_the_namespace_of_the_operator(
 def test_scrape_interval_equals_the_exporter_interval_up_to_a_minute(
     monkeypatch: pytest.MonkeyPatch, read_every: int, scraped_every: str
 ) -> None:
-    """With this interval, Prometheus gets every value that the exporter reads. It never ignores a
-    value as too old between two scrapes."""
+    """With such an interval, Prometheus gets every value that the exporter reads, and never treats
+    a value as too old before the next scrape."""
     found = graph(monkeypatch, exporter={"interval": read_every})
     assert read(found, "prometheus.yml")["global"]["scrape_interval"] == scraped_every
 

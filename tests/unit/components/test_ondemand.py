@@ -77,7 +77,7 @@ def test_stack_without_nodes_on_demand_has_no_power_saving() -> None:
     assert "PrivateData" not in conf
 
 
-def test_program_absent_runs_only_with_permanent_static_nodes() -> None:
+def test_slurmctld_does_not_set_absent_nodes_on_demand_to_down() -> None:
     assert c.ABSENT_PROGRAM not in config_files(settings(elastic))["slurm.conf"]
 
 
@@ -219,11 +219,11 @@ def test_agent_may_create_and_delete_pods_and_nothing_else(graph: Graph) -> None
 # --- The admission policy ------------------------------------------------------------------------
 
 
-def test_stack_without_nodes_on_demand_keeps_the_policy_of_templates(
+def test_stack_without_nodes_on_demand_keeps_the_policy_for_pod_templates(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """If the stack deleted this policy, the API server would stop reading templates, even those of
-    nodes on demand that a later edit adds."""
+    """If the stack deleted this policy, the API server would stop reading PodTemplates. It would
+    then miss templates of nodes on demand that a later edit adds."""
     made = record(monkeypatch, config())
     named = {one.name for one in made.resources if one.name.startswith("ondemand-")}
     assert named == {"ondemand-templates", "ondemand-templates-binding"}
@@ -470,9 +470,9 @@ def test_pod_is_refused_if_its_template_is_missing(graph: Graph) -> None:
     assert (template["namespace"], template["name"]) == ("slurm", "gpu")
 
 
-def test_pods_are_permitted_only_while_their_template_is_required(graph: Graph) -> None:
-    """Dependencies decide the order. Pulumi creates a resource after those that it depends on, and
-    deletes it before them."""
+def test_agent_may_create_pods_only_while_policies_limit_them(graph: Graph) -> None:
+    """Pulumi creates a resource after its dependencies, and deletes it before them. So the agent's
+    rights must depend on the policies, directly or through other resources."""
     permanent = graph.one("ondemand-templates-binding").urn
     required = graph.one("ondemand-templates-gpu-binding")
     assert permanent in required.dependencies

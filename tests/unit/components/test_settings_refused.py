@@ -322,7 +322,7 @@ NUMBERS: dict[str, tuple[int, int | None]] = {
     "long_checks.wait": (0, 604_800),
     "long_checks.keep": (10, 10_000),
 }
-"""Whole numbers with their minimum and maximum."""
+"""Keys of whole numbers, each with its minimum and its maximum. None means no maximum."""
 
 CHOICES: dict[str, str] = {
     "cluster.file_system_type": "'NETWORK_SSD', 'NETWORK_HDD', 'WEKA' or 'VAST'",
@@ -687,7 +687,8 @@ HIDDEN: dict[str, dict[object, str]] = {
     "containers.credentials_secret": {"My Secret": _SECRET, 4711: _SECRET},
     "accounting.external.host": {"mysql://slurm:word@db.lab": _HOST},
 }
-"""Values that errors do not show, because they are credentials."""
+"""Keys of credentials, or of values that may contain one, with refused values and the remedy in
+each error. These errors do not show the value."""
 _HOUR = "expected a time of day from '00:00' to '23:59'; midnight is '00:00'"
 WORDS: dict[str, dict[Any, str]] = {
     "nodesets[0].on_demand.schedule[0].begin": {"8:00": _HOUR, "24:00": _HOUR, 800: _TEXT},
@@ -1853,7 +1854,8 @@ RULES: list[tuple[str, object, str, str, str]] = [
 
 @dataclass(frozen=True)
 class Case:
-    """One refused value, and the key, the value and the remedy in the error."""
+    """A stack with one refused value, and three texts that the error must contain: the key, the
+    value and the remedy."""
 
     what: str
     values: Values
@@ -1986,7 +1988,7 @@ def test_wrong_value_is_refused_in_one_line(case: Case) -> None:
 
 
 @pytest.mark.parametrize(("key", "value"), [(k, v) for k, values in HIDDEN.items() for v in values])
-def test_wrong_credential_is_not_shown(key: str, value: object) -> None:
+def test_error_does_not_show_a_wrong_credential(key: str, value: object) -> None:
     with pytest.raises(SettingsError) as caught:
         from_config(config(base=changed(key, value)))
     assert not value or str(value) not in str(caught.value)
@@ -2015,7 +2017,7 @@ _REGISTRIES = "expected JSON with the credentials of registries"
         ),
     ],
 )
-def test_wrong_content_of_a_secret_is_refused_and_not_shown(
+def test_invalid_content_of_a_secret_is_refused_and_not_shown(
     entry: str, text: str, problem: str
 ) -> None:
     with pytest.raises(SettingsError) as caught:
@@ -2035,7 +2037,7 @@ def test_wrong_content_of_a_secret_is_refused_and_not_shown(
         ("password", "no JSON"),
     ],
 )
-def test_right_content_of_a_secret_is_accepted(entry: str, text: object) -> None:
+def test_valid_content_of_a_secret_is_accepted(entry: str, text: object) -> None:
     settings(base={**VALID, "secrets": {"ours": {entry: text}}})
 
 
@@ -2581,7 +2583,7 @@ def test_public_key_as_key_file_is_refused() -> None:
     assert "cluster.key_file: 'id_ed25519.pub': is a public key" in text
 
 
-def test_field_of_another_kind_of_cluster_is_named_with_its_kind() -> None:
+def test_error_about_a_key_of_another_cluster_kind_names_the_kind() -> None:
     text = refused(VALID, cluster={"kind": "existing", "api_port": 6443})
 
     assert (
@@ -2618,7 +2620,7 @@ def test_unusual_valid_values_are_accepted(key: str, value: object) -> None:
 
 
 @pytest.mark.parametrize("given", ["-----BEGIN OPENSSH PRIVATE KEY-----", "#!/bin/sh\ntrue"])
-def test_example_of_a_mapping_does_not_repeat_long_texts(given: str) -> None:
+def test_example_in_an_error_does_not_repeat_a_long_text(given: str) -> None:
     text = refused(VALID, users=[given])
 
     assert "expected a mapping, such as {name: …}" in text

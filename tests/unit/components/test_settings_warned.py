@@ -379,7 +379,7 @@ def test_shares_and_priorities_are_not_limits() -> None:
 
 
 @pytest.mark.parametrize("values", [EKS, NEBIUS, METAL])
-def test_selected_label_that_no_machine_has_causes_a_warning(values: Values) -> None:
+def test_node_selector_without_a_matching_machine_causes_a_warning(values: Values) -> None:
     selected = {"pool": "fast", "topology.kubernetes.io/zone": "a"}
     nodesets = [{**each, "node_selector": selected} for each in values["nodesets"][:1]]
     placement = {"controller": {"node_selector": {"role": "control"}}}
@@ -400,7 +400,7 @@ def test_selected_label_that_no_machine_has_causes_a_warning(values: Values) -> 
     ]
 
 
-def test_selected_label_of_an_existing_cluster_causes_no_warning() -> None:
+def test_node_selector_in_an_existing_cluster_causes_no_warning() -> None:
     nodesets = [{**each, "node_selector": {"pool": "fast"}} for each in EXISTING["nodesets"]]
 
     assert warnings(EXISTING, registry="r.lab", nodesets=nodesets) == []
@@ -563,7 +563,7 @@ def test_volume_for_jobs_or_system_programs_causes_no_warning(path: str) -> None
         {"health": {"script": {"file": "check.sh"}}},
     ],
 )
-def test_volume_that_a_script_on_the_node_may_use_causes_no_warning(program: Values) -> None:
+def test_volume_that_a_node_script_may_use_causes_no_warning(program: Values) -> None:
     assert warnings(with_volume(), **program) == []
 
 
@@ -596,12 +596,12 @@ def test_partitions_without_a_default_cause_a_warning() -> None:
         {"extra": {"slurm.conf": ["PartitionName=debug Nodes=ALL Default=YES"]}},
     ],
 )
-def test_default_partition_in_a_script_or_line_causes_no_warning(chosen: Values) -> None:
+def test_script_or_extra_line_may_choose_the_default_partition(chosen: Values) -> None:
     assert warnings(VALID, partitions=TWO_PARTITIONS, slurm=chosen) == []
 
 
 def tree(*labels: str) -> Values:
-    """Return edits for static nodes with a topology of labels."""
+    """Return changes of a stack: all nodes are static, and these labels define the topology."""
     nodesets = [{**VALID["nodesets"][0], "kind": "static"}]
     return {"nodesets": nodesets, "slurm": {"topology": {"kind": "tree", "labels": [*labels]}}}
 
@@ -653,7 +653,7 @@ def test_qos_of_a_partition_causes_no_warning() -> None:
     assert warnings(VALID, accounting=accounting, partitions=[partition]) == []
 
 
-def test_limit_of_a_gpu_type_that_no_node_has_causes_a_warning() -> None:
+def test_limit_on_an_unknown_gpu_type_causes_a_warning() -> None:
     accounts = [{"name": "physics", "grp_tres": {"gres/gpu:h10": 8, "gres/gpu": 8, "cpu": 1}}]
     (warning,) = warnings(NEBIUS, accounting={"accounts": accounts})
     assert warning == (
@@ -682,7 +682,7 @@ def test_shell_of_the_jail_or_of_a_volume_causes_no_warning(shell: str) -> None:
     assert warnings(VALID, users=users, jail=jail) == []
 
 
-def test_several_mig_profiles_without_an_image_of_the_site_cause_a_warning() -> None:
+def test_several_mig_profiles_with_the_standard_image_cause_a_warning() -> None:
     site = {**EXISTING, "registry": "registry.example.org"}
     mig = {"1g.10gb": 3, "4g.40gb": 1}
     nodeset = {**VALID["nodesets"][0], "gpus": {"type": "h100", "count": 1, "mig": mig}}

@@ -1,11 +1,11 @@
-"""Model of Slurm's accounting database. It asserts that Slurm would accept each step."""
+"""Model of Slurm's accounting database. It asserts that Slurm would accept each change."""
 
 from agents.accounts.fields import default, with_defaults
 from agents.accounts.things import ROOT, Action, Job, Observed, State, Thing, read_mark
 
 
 def after(observed: Observed, *actions: Action) -> Observed:
-    """Return the state after some steps. Assert that Slurm would accept each step."""
+    """Return the database after the actions. Assert that Slurm would accept each action."""
     things, jobs = dict(observed.things), observed.jobs
     for action in actions:
         jobs = tuple(job for job in jobs if job not in action.cancels)
@@ -20,7 +20,7 @@ def _set(things: dict[Thing, State], action: Action) -> None:
     thing, fields = action.thing, dict(action.changes)
     old = things.get(thing, State({}))
     assert (action.sign == "+") == (thing not in things), (
-        f"{action}: '+' needs a missing object, and '~' an existing object"
+        f"{action}: '+' must add an object that does not exist, '~' must change one that exists"
     )
     above = thing.account or (fields.get("parent", ROOT) if thing.kind == "account" else ROOT)
     assert above == ROOT or Thing("account", above) in things, (
@@ -57,7 +57,7 @@ def _remove(things: dict[Thing, State], jobs: tuple[Job, ...], action: Action) -
         default_account = things[thing.whole()].fields.get("defaultaccount")
         if action.interim:
             assert default_account == thing.account, (
-                f"{action}: only the removal from a default account needs another default"
+                f"{action}: sets another default account, but '{thing.account}' is not the default"
             )
             default_account = action.interim
             assert thing.whole()._replace(account=default_account) in things, (
@@ -78,7 +78,7 @@ def _remove(things: dict[Thing, State], jobs: tuple[Job, ...], action: Action) -
 
 
 def _spread(things: dict[Thing, State], user: str, fields: dict[str, str]) -> None:
-    """Set the fields that are the same in all accounts of a user."""
+    """Set a user's default account and admin level. Slurm stores one value for all accounts."""
     own = {f: v for f, v in fields.items() if f in ("defaultaccount", "adminlevel")}
     for thing, state in things.items():
         if thing[:2] == ("user", user) and not thing.partition:

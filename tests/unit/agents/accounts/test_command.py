@@ -129,7 +129,7 @@ def test_accepted_change_that_slurm_does_not_show_is_an_error(
 
 
 class Obedient(Slurm):
-    """Fake that shows the account after the command that adds the account."""
+    """Fake of Slurm's commands that carries out `add`: later queries show the new account."""
 
     def __call__(self, words: Sequence[str]) -> str:
         if "add" in words:
@@ -138,7 +138,8 @@ class Obedient(Slurm):
 
 
 def test_slurmctld_saves_new_accounts_immediately(tmp_path: Path) -> None:
-    """Without saved accounts, a restarted slurmctld needs slurmdbd."""
+    """`scontrol reconfigure` makes slurmctld save the accounts. Without a saved copy, a restarted
+    slurmctld needs slurmdbd."""
     slurm = Obedient()
 
     assert run(slurm, tmp_path, accounts={"lab": {}}) == 0

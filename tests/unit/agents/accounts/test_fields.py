@@ -1,4 +1,4 @@
-"""Values of Slurm and of the settings have the same form after parsing."""
+"""The agent converts values that Slurm shows to the form of the settings, and back."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,8 @@
-"""A plan lists the right steps, and these steps lead to the wanted state."""
+"""A plan lists the right steps, and these steps lead to the state that the settings describe.
+
+The agent marks an object that the settings manage: a prefix in the object's comment lists the
+fields that the settings set.
+"""
 
 import re
 from typing import Any
@@ -23,12 +27,12 @@ def wanted(**fields: Any) -> Wanted:
 
 
 def ours(*names: str, adopted: bool = False, **fields: str) -> State:
-    """Return an object that the settings manage. The settings name these fields."""
+    """Return an object that the settings manage. By default, the settings set all its fields."""
     return State(fields, Mark(frozenset(names or fields), adopted))
 
 
 def account(*names: str, adopted: bool = False, **fields: str) -> State:
-    """Return a managed account; the settings always name its parent."""
+    """Return an account that the settings manage. They always set its parent."""
     return ours("parent", *(names or fields), adopted=adopted, **fields)
 
 
@@ -297,7 +301,8 @@ def test_association_stays_while_jobs_are_in_its_partition(partitions: str, refu
 
 
 def test_partition_limits_of_a_users_only_account_cannot_be_removed() -> None:
-    """Slurm removes no association of a default account, and a user needs a default account."""
+    """Slurm refuses to remove an association with the user's default account. This user has no
+    other account that could become the default."""
     things = {LAB: account("x"), ADA: IN_LAB, ON_GPU: ours(maxjobs="2")}
     kept = {"accounts": {"lab": {"x": ""}}, "users": {"ada": {"lab": {"defaultaccount": "lab"}}}}
 
@@ -309,7 +314,7 @@ def test_partition_limits_of_a_users_only_account_cannot_be_removed() -> None:
     assert "add the user to another account" in refusal
 
 
-def test_another_account_is_the_default_while_limits_are_removed() -> None:
+def test_default_account_changes_while_its_partition_limits_are_removed() -> None:
     things = {LAB: account("x"), SUB: account("x"), ADA: IN_LAB, ON_GPU: ours(maxjobs="2")}
     users = {"ada": {"lab": {"defaultaccount": "lab"}, "sub": {}}}
     kept = {"accounts": {"lab": {"x": ""}, "sub": {"x": ""}}, "users": users}
@@ -394,7 +399,8 @@ def clusters(draw: st.DrawFn) -> Observed:
 
 
 def assume_possible(found: Plan) -> None:
-    """Skip a plan that Slurm would refuse. If no jobs exist, this is the only kind of refusal."""
+    """Skip the example if the plan refuses a step. Without jobs, a plan refuses only to remove
+    partition limits from a user's only account."""
     assert all("cannot remove a partition's association" in refusal for refusal in found.refusals)
     assume(not found.refusals)
 

@@ -33,7 +33,7 @@ def test_runner_returns_the_output_of_commands_and_functions(tmp_path: Path) -> 
     assert found["function"] == Reading("text")
 
 
-def test_missing_command_has_a_special_exit_code(tmp_path: Path) -> None:
+def test_missing_command_has_exit_code_127(tmp_path: Path) -> None:
     found = bounded.run({"lost": (5, ("no-such-command",))}, tmp_path)["lost"]
 
     assert found is not None
@@ -112,7 +112,7 @@ def test_task_does_not_start_while_its_previous_process_hangs(
     assert mark.exists()
 
 
-def test_open_output_of_a_child_does_not_delay_the_task(tmp_path: Path) -> None:
+def test_child_with_an_open_output_does_not_delay_the_task(tmp_path: Path) -> None:
     found, seconds = timed({"leaves": (5, ("sh", "-c", "echo 1; sleep 60 &"))}, tmp_path)
 
     assert found == {"leaves": Reading("1\n")}

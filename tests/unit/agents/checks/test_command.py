@@ -1,4 +1,9 @@
-"""Complete passes with fake Slurm commands, started as slurmd or an operator starts them."""
+"""Complete runs of a node's health checks with fake Slurm commands.
+
+The tests start the checks as slurmd starts them (at intervals, before and after a job) or as an
+operator does (`check-node`). Evidence is the result of all checks, which a run at an interval
+writes into the field `extra` of the node's Slurm record.
+"""
 
 import fcntl
 import json
@@ -23,8 +28,8 @@ NODE = "cpu-0"
 
 
 class Node:
-    """Directory of a fake node, with fake commands, the arguments of their calls, and the readers'
-    state."""
+    """Directory of a fake node. It contains fake commands, the arguments of their calls, and the
+    files in which the checks keep state between runs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -46,7 +51,7 @@ class Node:
         (self.folder / "standing").write_text(reason)
 
     def words(self) -> dict[str, str]:
-        """Return the fields that scontrol was called with."""
+        """Return the fields that the checks have set with scontrol."""
         lines = self.asked.read_text().splitlines() if self.asked.exists() else []
         return dict(line.split("=", 1) for line in lines if "=" in line)
 
@@ -63,7 +68,8 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
 
 
 def disk(node: Node, most: float = 100, effect: Effect = Effect.DRAIN) -> Chosen:
-    """Return a check that fails if `most` is negative."""
+    """Return a check that fails if more than `most` percent of the disk is used. It always fails
+    if `most` is negative."""
     limits = {**CHECKS["disk"].limits, "paths": (str(node.disk),), "max_percent": most}
     return Chosen(CHECKS["disk"], effect, limits)
 
@@ -77,10 +83,10 @@ def interval(node: Node, *chosen: Chosen) -> int:
     return command.interval(chosen, node.state)
 
 
-# --- Interval passes -----------------------------------------------------------------------------
+# --- Runs at intervals ---------------------------------------------------------------------------
 
 
-def test_pass_on_a_healthy_node_writes_only_evidence(node: Node) -> None:
+def test_run_on_a_healthy_node_writes_only_evidence(node: Node) -> None:
     before = int(time.time())
 
     assert interval(node, disk(node)) == 0
@@ -152,9 +158,7 @@ def test_unavailable_slurm_is_logged_and_nothing_changes(node: Node, text: str) 
     assert failure.endswith('; the next pass tries again"')
 
 
-def test_pass_does_not_wait_for_a_hanging_slurm(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_does_not_wait_for_a_hanging_slurm(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm, "_WRITE", 0.3)
     node.program("scontrol", "exec sleep 60")
     start = time.monotonic()
@@ -165,7 +169,7 @@ def test_pass_does_not_wait_for_a_hanging_slurm(
     assert "cannot write the results of the checks to Slurm" in node.log.read_text()
 
 
-def test_pass_does_not_start_while_the_previous_one_runs(node: Node) -> None:
+def test_run_does_not_start_while_the_previous_run_continues(node: Node) -> None:
     node.state.mkdir()
     held = os.open(node.state / "pass", os.O_RDWR | os.O_CREAT)
     fcntl.flock(held, fcntl.LOCK_EX)
@@ -181,7 +185,7 @@ def test_pass_does_not_start_while_the_previous_one_runs(node: Node) -> None:
 
 
 @pytest.mark.parametrize(("occasion", "code"), [(When.PROLOG, 1), (When.EPILOG, 0)])
-def test_bad_gpu_drains_the_node_and_fails_only_the_prolog(
+def test_faulty_gpu_drains_the_node_and_fails_only_the_prolog(
     node: Node, occasion: When, code: int
 ) -> None:
     (node.folder / "smi").write_text(recorded("a10-535.129.03-rows-pending"))
@@ -190,7 +194,9 @@ def test_bad_gpu_drains_the_node_and_fails_only_the_prolog(
     assert command.around_job(occasion, gpus(), node.state) == code
 
     words = node.words()
-    assert words.keys() == {"nodename", "state", "reason"}, "only a pass of all checks is evidence"
+    assert words.keys() == {"nodename", "state", "reason"}, (
+        "only a run of all checks writes evidence"
+    )
     assert words["reason"] == (
         f"{CHECK}gpu-row-remap: GPU 0 (07:00.0): faulty memory rows will be replaced only after a "
         "reset: reset the GPU or restart the machine"
@@ -218,7 +224,7 @@ def test_prolog_and_epilog_fail_if_the_drain_fails(node: Node, occasion: When) -
     assert command.around_job(occasion, gpus(), node.state) == 1
 
 
-def test_prolog_without_checks_writes_no_state(node: Node) -> None:
+def test_prolog_without_checks_writes_no_files(node: Node) -> None:
     assert command.around_job(When.PROLOG, [], node.state) == 0
     assert not node.state.exists()
 
@@ -263,7 +269,7 @@ def test_checks_need_only_the_standard_library_and_slurmds_environment(node: Nod
     assert node.words()["state"] == "drain"
 
 
-def test_only_interval_passes_run_the_script_of_the_site(node: Node) -> None:
+def test_script_of_the_site_runs_only_at_intervals(node: Node) -> None:
     script = node.folder / "site"
     script.write_text("#!/bin/sh\necho site\n")
     script.chmod(0o755)

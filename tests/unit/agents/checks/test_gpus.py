@@ -1,4 +1,4 @@
-"""Checks judge recordings of real GPUs, and recordings with one value changed."""
+"""GPU checks get recorded output of nvidia-smi from real GPUs, or a copy with one value changed."""
 
 import re
 from collections.abc import Sequence
@@ -231,7 +231,7 @@ def test_check_fails_if_the_driver_prints_an_error(message: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "nvidia-smi: permission denied", recorded("h100-535.183.01-cut-short")]
 )
-def test_truncated_or_unexpected_output_gives_no_verdict(check: Check, text: str) -> None:
+def test_check_is_unknown_if_its_output_is_truncated_or_unexpected(check: Check, text: str) -> None:
     with pytest.raises(UnknownError):
         verdicts(text, [check])
 
@@ -374,7 +374,7 @@ def test_busy_gpu_fails_on_a_node_without_jobs() -> None:
     assert "processes" in wrong
 
 
-def test_busy_node_judges_only_gpus_of_the_current_job() -> None:
+def test_prolog_and_epilog_check_only_the_gpus_of_their_job() -> None:
     smi = edited(H100, "Used", "2048 MiB", "FB Memory Usage")
 
     with pytest.raises(UnknownError):
@@ -387,7 +387,7 @@ def test_busy_node_judges_only_gpus_of_the_current_job() -> None:
 
 
 def with_minors(smi: str, minors: Sequence[int]) -> str:
-    """Return a report whose GPUs have these numbers of device files."""
+    """Return a report of nvidia-smi whose GPUs have these numbers in their `/dev/nvidia…` files."""
     left = iter(minors)
     return re.sub(
         "^(GPU .*)$",
@@ -415,7 +415,7 @@ def test_gpus_of_a_job_are_numbered_by_device_file_without_autodetect() -> None:
 
 
 def test_gaps_between_device_files_do_not_change_the_gpu_order() -> None:
-    # The container has three GPUs of the machine.
+    # The container has only three of the machine's GPUs, so the numbers have gaps.
     smi = edited(IDLE_H100S, "Used", "2048 MiB", "FB Memory Usage")
     three = smi[: [found.start() for found in re.finditer("^GPU ", smi, re.MULTILINE)][3]]
     gaps = with_minors(re.sub("(Attached GPUs *:) 8", r"\1 3", three), [5, 3, 7])
@@ -439,7 +439,7 @@ def test_idle_mps_server_does_not_make_a_gpu_busy() -> None:
     assert busy(smi.replace("nvidia-cuda-mps-server", "python3"), IDLE, "") is not None
 
 
-def test_shared_gpu_is_judged_only_on_an_idle_node() -> None:
+def test_shared_gpus_are_checked_only_on_nodes_without_jobs() -> None:
     smi = edited(H100, "Used", "2048 MiB", "FB Memory Usage")
 
     with pytest.raises(UnknownError):

@@ -54,14 +54,14 @@ def test_slow_port_fails_the_check() -> None:
     assert link(slow) is None
 
 
-def test_only_the_latest_reading_of_a_link_is_judged() -> None:
+def test_link_check_uses_only_the_latest_reading() -> None:
     down = edited("state", "1: DOWN")
     assert link(f"{PORTS}{EARLIER}600\n{down}") is None
     assert link(f"{down}{EARLIER}600\n{PORTS}") is not None
 
 
 @pytest.mark.parametrize("text", ["", PORTS.replace("InfiniBand", "Ethernet")])
-def test_node_without_infiniband_gets_no_verdict(text: str) -> None:
+def test_infiniband_check_of_a_node_without_ports_is_unknown(text: str) -> None:
     with pytest.raises(UnknownError):
         link(text)
 
@@ -99,6 +99,6 @@ def test_counters_that_were_reset_start_from_zero() -> None:
     assert errors(edited("symbol_error", "5000"), before) is not None
 
 
-def test_first_reading_of_error_counters_gives_no_verdict() -> None:
+def test_check_of_error_counters_is_unknown_after_one_reading() -> None:
     with pytest.raises(UnknownError):
         infiniband.errors(PORTS, max_downed=1, max_errors=1000)

@@ -1,4 +1,7 @@
-"""Passes run the readers that checks need, and turn the readings into outcomes of checks."""
+"""A run of checks first runs their readers. Each check then passes, fails or is unknown.
+
+A reader is a function that collects text on the node, such as the usage of its disks.
+"""
 
 import json
 from pathlib import Path
@@ -23,7 +26,7 @@ def outcome(name: str, reading: Reading | None) -> tuple[Verdict, str]:
     return found.verdict, found.what
 
 
-def test_reading_decides_the_verdict() -> None:
+def test_check_passes_or_fails_by_the_text_of_its_reader() -> None:
     assert outcome("disk", Reading("10 1 rw /\n")) == (Verdict.PASSED, "")
     assert outcome("disk", Reading("97 1 rw /\n")) == (Verdict.FAILED, "/ is full (97 %)")
 
@@ -50,7 +53,7 @@ def test_reading_decides_the_verdict() -> None:
         ),
     ],
 )
-def test_unusable_reading_gives_the_verdict_unknown(
+def test_check_without_a_usable_reading_is_unknown(
     name: str, reading: Reading | None, what: str
 ) -> None:
     verdict, message = outcome(name, reading)
@@ -64,7 +67,7 @@ def test_checks_of_jail_and_munge_fail_on_a_timeout(name: str) -> None:
     assert outcome(name, None)[0] is Verdict.FAILED
 
 
-def test_output_of_a_failing_nvidia_smi_is_judged() -> None:
+def test_message_of_a_failing_nvidia_smi_fails_the_gpu_check() -> None:
     message = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
 
     assert outcome("gpu-present", Reading(message, "", 9)) == (Verdict.FAILED, message)
@@ -77,7 +80,7 @@ def test_failed_check_drains_only_with_effect_drain() -> None:
     assert not judge(chosen("disk", Effect.REPORT), failing).drains
 
 
-def test_pass_runs_the_readers_that_its_checks_need(tmp_path: Path) -> None:
+def test_checks_get_the_texts_of_the_readers_that_they_need(tmp_path: Path) -> None:
     some = Chosen(CHECKS["disk"], Effect.DRAIN, {**CHECKS["disk"].limits, "paths": [str(tmp_path)]})
 
     assert carry_out([some], tmp_path / "state") == [Outcome("disk", Verdict.PASSED)]
@@ -86,12 +89,13 @@ def test_pass_runs_the_readers_that_its_checks_need(tmp_path: Path) -> None:
 # --- The registry and the node's settings --------------------------------------------------------
 
 
-def test_interval_pass_runs_every_check() -> None:
-    """Evidence of a pass lifts a drain, so the pass must run the check that drained the node."""
+def test_run_at_an_interval_includes_every_check() -> None:
+    """A drain is lifted if the check that caused it has passed in a run at an interval. So these
+    runs must include every check that can drain a node."""
     assert all(When.INTERVAL in check.when for check in CHECKS.values())
 
 
-def test_each_way_to_lift_a_drain_belongs_to_a_check() -> None:
+def test_each_event_that_lifts_a_drain_belongs_to_a_check() -> None:
     assert {check.lift for check in CHECKS.values()} == set(Lift)
 
 

@@ -1,4 +1,4 @@
-"""Readers return the node's state as text, in the format that the checks expect."""
+"""Readers are functions that return the node's state as text, in the format that checks expect."""
 
 import errno
 import json
@@ -27,7 +27,7 @@ def test_checks_use_exactly_the_readers_that_exist() -> None:
     assert {name for check in CHECKS.values() for name in check.reads} == set(READERS)
 
 
-def test_pass_takes_less_than_ten_seconds() -> None:
+def test_one_run_of_all_checks_takes_less_than_ten_seconds() -> None:
     longest = max(reader.seconds for reader in READERS.values())
 
     assert longest + slurm._READ + slurm._WRITE < 10
@@ -101,7 +101,7 @@ def test_pod_without_a_memory_limit_has_the_machines_memory(limit: str, tmp_path
 def process(
     pid: int, name: str, state: str = "S", start: int = 10, uid: int = 0, pending: int = 0
 ) -> dict[str, str]:
-    """Return the files in /proc of a process with twelve voluntary context switches."""
+    """Return a process's files in /proc. The process has made 12 voluntary context switches."""
     numbers = " ".join(["0"] * 17)
     return {
         f"{pid}/stat": f"{pid} ({name}) {state} 1 {numbers} {start} 0\n",
@@ -112,10 +112,10 @@ def process(
 
 
 KILLED = 1 << 8
-"""Mask of pending signals that contains SIGKILL."""
+"""Mask of pending signals in which only SIGKILL is set."""
 
 
-def test_processes_of_jobs_and_blocked_processes_are_read(tmp_path: Path) -> None:
+def test_process_list_contains_job_steps_and_blocked_processes(tmp_path: Path) -> None:
     proc, state = tmp_path / "proc", tmp_path / "state"
     state.mkdir()
     files(
@@ -141,13 +141,13 @@ def test_processes_of_jobs_and_blocked_processes_are_read(tmp_path: Path) -> Non
     ("uid", "state", "pending", "woken"),
     [(2000, "D", 0, "-"), (2000, "D", KILLED, "12"), (0, "D", 0, "12"), (0, "S", KILLED, "-")],
     ids=[
-        "user process before SIGKILL, such as in vfork",
-        "user process blocked despite SIGKILL",
+        "blocked user process that has received no SIGKILL, such as in vfork",
+        "blocked user process that has received SIGKILL",
         "blocked root process",
         "process that is not blocked",
     ],
 )
-def test_process_that_sigkill_would_end_is_not_stuck(
+def test_process_that_sigkill_would_end_does_not_count_as_blocked(
     tmp_path: Path, uid: int, state: str, pending: int, woken: str
 ) -> None:
     files(tmp_path, process(50, "python3", state, uid=uid, pending=pending))
@@ -164,7 +164,7 @@ def test_process_that_sigkill_would_end_is_not_stuck(
     ],
     ids=["version 1", "version 2"],
 )  # fmt: skip
-def test_process_of_a_suspended_job_is_not_stuck(
+def test_process_of_a_suspended_job_does_not_count_as_blocked(
     tmp_path: Path, group: str, file: str, content: str
 ) -> None:
     proc, groups = tmp_path / "proc", tmp_path / "groups"
@@ -195,13 +195,13 @@ def test_process_names_cannot_forge_rows(tmp_path: Path, name: str) -> None:
     assert jobs(text) == set()
 
 
-def test_processes_of_this_machine_are_read(tmp_path: Path) -> None:
+def test_process_list_contains_the_test_itself(tmp_path: Path) -> None:
     text = readers.processes({}, state=tmp_path)
 
     assert any(line.startswith(f"{os.getpid()} ") for line in text.splitlines())
 
 
-def test_earlier_reading_is_kept_until_it_is_old_enough(tmp_path: Path) -> None:
+def test_earlier_reading_is_replaced_only_after_the_minimum_interval(tmp_path: Path) -> None:
     proc, state = tmp_path / "proc", tmp_path / "state"
     state.mkdir()
     files(proc, process(1, "first"))

@@ -1,4 +1,7 @@
-"""Passes drain their node only for the right reasons, and write evidence."""
+"""Checks drain their node only for the right reasons, and write evidence.
+
+Evidence is the last result of the checks. It is stored in the node's Slurm record.
+"""
 
 import pytest
 from hypothesis import given
@@ -45,7 +48,7 @@ def test_only_a_failed_check_with_effect_drain_gives_a_reason(outcomes: list[Out
         "slurmstack:jail",
         "slurmstack:kubernetes:cordoned: by an operator",
         "a person quotes slurmstack:check:disk: in the middle",
-        # The name of a check that passes.
+        # A person's reason may begin with the name of a check that passes.
         "memory",
         "memory: two modules are to be replaced",
     ],
@@ -62,7 +65,7 @@ def test_drain_reason_stays_until_the_named_check_passes() -> None:
     assert slurm.reason([CLOCK], standing) is None
 
 
-def test_next_failed_check_becomes_the_reason_after_the_first_passes() -> None:
+def test_reason_names_another_failed_check_after_the_first_passes() -> None:
     standing = f"{CHECK}disk: / is full (99 %)"
 
     found = slurm.reason([with_verdict(DISK, Verdict.PASSED), CLOCK], standing)

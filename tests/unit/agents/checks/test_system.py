@@ -30,7 +30,7 @@ def test_disk_fails_if_full_or_read_only_or_out_of_inodes(text: str, wrong: str 
     assert disk(text) == wrong
 
 
-def test_disk_that_was_not_read_gives_no_verdict() -> None:
+def test_check_of_an_unread_disk_is_unknown() -> None:
     with pytest.raises(UnknownError, match="'/data' was not read"):
         disk("1 1 rw /\n", "/data")
 
@@ -59,7 +59,7 @@ def test_idle_node_fails_if_too_little_memory_is_free(text: str, wrong: str | No
     assert memory(text) == wrong
 
 
-def test_memory_of_a_busy_node_gives_no_verdict() -> None:
+def test_memory_check_of_a_busy_node_is_unknown() -> None:
     with pytest.raises(UnknownError):
         memory("limit 1000\nfree 1\n", BUSY)
 
@@ -127,7 +127,7 @@ def test_clock_check_fails_above_the_maximum_offset(ahead: str, wrong: str | Non
     assert shown == (wrong and f"the node's clock is {wrong} the clock of the jail's storage")
 
 
-def test_clock_check_needs_a_jail_for_a_verdict() -> None:
+def test_clock_check_without_a_jail_is_unknown() -> None:
     with pytest.raises(UnknownError):
         system.clock(text(ahead=""), max_offset=2)
 

@@ -99,7 +99,7 @@ def test_count_stops_at_its_maximum() -> None:
     assert almost.add(b"pull 1000 1").downloaded == 1 << 50
 
 
-def test_record_of_a_node_contains_evidence_and_counts() -> None:
+def test_slurm_record_of_a_node_contains_check_results_and_counts() -> None:
     evidence = Evidence(7, ("disk",))
     extra = slurm.record(evidence, SOME)
 
@@ -108,7 +108,7 @@ def test_record_of_a_node_contains_evidence_and_counts() -> None:
     assert "\n" not in extra
 
 
-def test_record_without_counts_gives_no_counts() -> None:
+def test_slurm_record_without_counts_gives_no_counts() -> None:
     assert of_extra(slurm.record(Evidence(7), None)) is None
 
 

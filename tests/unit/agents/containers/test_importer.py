@@ -100,7 +100,7 @@ def contents(image: Path) -> list[str]:
 
 
 def blob_of(own: Cache, text: str) -> Path:
-    """Return the file of a layer in the cache."""
+    """Return the cached file of the layer that has this text."""
     blobs = (own.path / "blobs/sha256").iterdir()
     return next(path for path in blobs if path.read_text() == text)
 
@@ -122,9 +122,7 @@ def test_configuration_that_is_not_valid_unicode_is_refused(
         importer.find("x")
 
 
-def test_index_without_an_image_for_the_node_is_refused_with_its_platforms(
-    importer: Importer, programs: Path
-) -> None:
+def test_refusal_of_an_image_index_lists_the_platforms(importer: Importer, programs: Path) -> None:
     push(programs, "one")
     importer.find("x")
     (record,) = (importer.cache.path / "references").iterdir()
@@ -312,10 +310,11 @@ def test_failed_unpacking_of_intact_layers_is_not_repeated(
 # --- Files that others own ------------------------------------------------------------------------
 
 
-def test_replaced_archive_does_not_change_the_image_of_the_registry(
+def test_forged_archive_does_not_change_an_image_of_the_registry(
     importer: Importer, programs: Path, tmp_path: Path
 ) -> None:
-    """The owner of an archive replaces it between the two commands of skopeo."""
+    """The importer runs `skopeo inspect` and then `skopeo copy`. Between the two commands, the
+    owner of the archive replaces it. The layers of the archive must not enter other images."""
     push(programs, "real")
     archive = tmp_path / "archive"
     archive.write_text(json.dumps({"layers": ["real"], "copy": ["forged"]}))

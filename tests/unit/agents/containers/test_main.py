@@ -19,7 +19,8 @@ FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 @pytest.fixture
 def reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Use a cache in a temporary directory, and return the reports to the node's listener."""
+    """Use a cache in a temporary directory. Return the list of reports that commands send to the
+    node's listener, which counts imports."""
     settings = Settings(cache=f"{tmp_path}/cache/%u", folder=tmp_path / "settings")
     monkeypatch.setattr(command, "read", lambda: settings)
     sent: list[str] = []

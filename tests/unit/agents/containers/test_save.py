@@ -1,4 +1,4 @@
-"""Save containers as squashfs files, also where other users can change the directory."""
+"""Containers are saved as squashfs files, even if other users can change the output directory."""
 
 import os
 import shutil
@@ -52,7 +52,7 @@ def mksquashfs(monkeypatch: pytest.MonkeyPatch) -> Callable[[Program], None]:
 
 
 def output_of(command: Sequence[str]) -> Path:
-    """Return the file that mksquashfs is to write."""
+    """Return the path of the file that the command writes."""
     return Path(command[command.index("-noappend") - 1])
 
 
@@ -91,7 +91,7 @@ SURROUNDINGS = Surroundings(
 
 @pytest.fixture
 def saved(container: Path, shared: Path, mksquashfs: Callable[[Program], None]) -> Path:
-    """Return the root of a saved container with the files that mksquashfs adds."""
+    """Save a container. Return a directory that contains the files which mksquashfs would add."""
     root = container.parent / "saved"
     (root / "etc").mkdir(parents=True)
 
@@ -136,7 +136,8 @@ def test_saved_script_sets_the_directory_and_variables_in_a_shell(saved: Path) -
 def test_commands_of_a_save_are_not_in_the_output_directory(
     container: Path, shared: Path, mksquashfs: Callable[[Program], None]
 ) -> None:
-    """If they were there, other users could replace the commands, which mksquashfs runs."""
+    """mksquashfs reads these commands from a file (option `-pf`). In the output directory, other
+    users could replace this file."""
     seen = []
 
     def program(command: Sequence[str]) -> None:
@@ -209,7 +210,7 @@ def test_failed_save_leaves_no_file(
 def test_program_inherits_the_descriptor_of_the_saved_file(
     container: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Run a script through a stand-in for unshare, since a unit test cannot mount."""
+    """A unit test cannot mount, so a stand-in replaces unshare. It writes to the saved file."""
     programs = container.parent / "programs"
     programs.mkdir()
     # The output is the argument after "sh -c SCRIPT sh".

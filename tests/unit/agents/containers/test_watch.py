@@ -11,7 +11,7 @@ from agents.containers.watch import Progress, run
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Return the time in seconds, the only item of the list."""
+    """Replace the clock. Return a list whose only item is the current time in seconds."""
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     return now

@@ -1,4 +1,4 @@
-"""What scrapes show after the exporter has read its sources, or has failed to read them."""
+"""A scrape shows the data of the exporter's last reads, and which reads have failed."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -49,7 +49,7 @@ class World:
         self.logged.append(f"{level}: {text}")
 
     def turn(self, exporter: Exporter) -> Series:
-        """Run one interval, and return the scrape directly after its reads."""
+        """Run one interval: read the sources, make a scrape, and wait. Return the scrape."""
         begun = self.now
         exporter.read()
         scraped = scrape(exporter)
@@ -102,7 +102,7 @@ def test_many_scrapes_in_an_interval_read_slurm_once(world: World) -> None:
     assert first["slurm_up"] == 1
 
 
-def test_rarely_changing_sources_take_turns(world: World) -> None:
+def test_each_interval_reads_one_of_the_rarely_changing_sources(world: World) -> None:
     exporter = world.exporter()
     for _ in range(4):
         world.turn(exporter)
@@ -219,7 +219,7 @@ def test_exporter_shows_metrics_of_its_own_process(world: World) -> None:
     assert scrape(world.exporter())["process_resident_memory_bytes"] > 0
 
 
-def test_exporter_works_if_no_sources_take_turns(world: World) -> None:
+def test_exporter_works_without_rarely_changing_sources(world: World) -> None:
     exporter = Exporter([world.source("nodes")], [], INTERVAL, clock=lambda: world.now)
     exporter.read()
 

@@ -70,7 +70,7 @@ def cluster(
 
 
 def places(found: Series) -> set[tuple[str, str]]:
-    """Return pairs of a running job and one of its nodes."""
+    """Return the job's id and the node of each series `slurm_job_node`."""
     pattern = re.compile(r'slurm_job_node\{.*job_id="(.*?)",node="(.*?)".*\}')
     return {(match[1], match[2]) for name in found if (match := pattern.fullmatch(name))}
 
@@ -220,7 +220,7 @@ def test_job_has_series_for_all_its_nodes_or_for_none() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=12), st.integers(0, 20))
-def test_pairs_of_job_and_node_never_exceed_the_limit(
+def test_number_of_job_node_series_never_exceeds_the_limit(
     sizes: list[tuple[int, int]], pairs: int
 ) -> None:
     queue = [
@@ -318,7 +318,8 @@ def test_quantiles_are_computed_from_wait_times_of_jobs(
 
 
 def waits(what: str, **given: Any) -> Series:
-    """Return the seconds that jobs of users wait (`pending`) or have waited (`waited`)."""
+    """Return the series of seconds that users' jobs have waited so far (`pending`), or waited
+    before they started (`waited`)."""
     name = f"slurm_user_{what}_seconds"
     return {one: value for one, value in cluster(**given).items() if one.startswith(name)}
 
@@ -455,7 +456,8 @@ def test_times_of_sdiag_are_shown_in_seconds() -> None:
 
 
 def calls(*users: tuple[int, int, int], top: int = 10, **names: str) -> Series:
-    """Return RPC series of users, each given as uid, number of calls and microseconds."""
+    """Return the series about RPCs of users. Each user is a tuple: uid, number of RPCs, and their
+    total duration in microseconds."""
     answer = json.loads((RECORDED / "sdiag.json").read_text())["statistics"]
     answer["rpcs_by_user"] = [
         {
@@ -487,8 +489,8 @@ def test_only_users_with_the_longest_rpc_time_are_shown() -> None:
     users = ((1, 1, 5_000), (2, 100, 9_000), (3, 1000, 1_000), (4, 1, 7_000))
     shown = {name for name in calls(*users, top=2) if name.startswith("slurm_user_rpcs")}
 
-    # The other users have no combined series: its total would fall when one of them joins the
-    # largest users.
+    # No series combines the other users. Its total would fall when one of them joins the largest
+    # users, but a counter must never fall.
     assert shown == {'slurm_user_rpcs_total{user="2"}', 'slurm_user_rpcs_total{user="4"}'}
     assert calls(*users, top=0) == {}
 

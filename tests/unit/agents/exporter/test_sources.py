@@ -93,7 +93,7 @@ SIZE = "slurmstack_jail_size_bytes"
 
 
 def names(found: Series) -> set[str]:
-    """Return the volumes in these series."""
+    """Return the names of the volumes that have a series."""
     return set(re.findall(rf'{SIZE}{{volume="(\w+)"}}', "\n".join(found)))
 
 
@@ -129,7 +129,7 @@ class Server:
         return os.statvfs(path)
 
 
-def test_hanging_jail_blocks_one_thread_until_the_jail_answers(
+def test_hanging_jail_blocks_only_one_thread(
     tmp_path: Path,
 ) -> None:
     server = Server(str(tmp_path))

@@ -88,7 +88,7 @@ def serving(handler: type[_Handler], world: object, port: int = 0) -> Iterator[s
 
 @dataclass
 class Life:
-    """Lines of one run of a container, from the start to the end of the container."""
+    """One run of a container, from its start to its end, with the lines that it writes."""
 
     id: str
     lines: list[tuple[int, str]] = field(default_factory=list)

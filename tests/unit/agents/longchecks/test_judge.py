@@ -56,7 +56,9 @@ def test_verdict_names_the_measured_and_the_expected_value(
 
 
 @given(values, values, st.lists(values, max_size=30))
-def test_higher_value_is_never_judged_worse(one: float, other: float, history: list[float]) -> None:
+def test_higher_value_never_gets_a_worse_verdict(
+    one: float, other: float, history: list[float]
+) -> None:
     rank = [Verdict.BAD, Verdict.UNJUDGED, Verdict.GOOD]
     for rule in (UP, FREE):
         low, high = (judge(value, history, rule)[0] for value in sorted((one, other)))
@@ -64,7 +66,7 @@ def test_higher_value_is_never_judged_worse(one: float, other: float, history: l
 
 
 @given(values, st.lists(values, max_size=4))
-def test_value_without_threshold_and_history_is_not_judged(
+def test_value_without_threshold_and_history_gets_no_verdict(
     value: float, history: list[float]
 ) -> None:
     assert judge(value, history, FREE)[0] is Verdict.UNJUDGED

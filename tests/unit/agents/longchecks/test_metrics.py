@@ -82,7 +82,7 @@ def test_newest_value_is_shown_with_its_time_and_threshold(series: Series) -> No
     ("verdict", "good"),
     [(Verdict.GOOD, {"good": 1}), (Verdict.BAD, {"good": 0}), (Verdict.UNJUDGED, {})],
 )
-def test_unjudged_value_is_neither_good_nor_bad(
+def test_value_without_a_verdict_has_no_series_good(
     series: Series, verdict: Verdict, good: dict[str, float]
 ) -> None:
     series.add("cpu-memory", measured(verdict=verdict))

@@ -30,7 +30,7 @@ def slow(name: str) -> Measure:
 
 
 def slow_link(*names: str) -> Measure:
-    """Return a measurement that is slow for each pair with one of these nodes."""
+    """Return a function that measures a slow link if a pair contains one of these nodes."""
     return lambda target: iperf(0.1 if set(names) & set(target) else 10)
 
 
@@ -333,7 +333,7 @@ def test_truncated_output_does_not_lift_a_drain(tmp_path: Path) -> None:
     assert summary.is_without_value
 
 
-def test_unjudged_value_does_not_lift_a_drain(tmp_path: Path) -> None:
+def test_value_without_a_verdict_lifts_no_drain(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0")
     node = world.nodes["cpu-0"]
     node.state |= {"DRAIN"}
@@ -400,7 +400,8 @@ def test_killed_run_neither_loses_nor_repeats_a_measurement(
 def test_output_of_a_job_that_slurm_forgot_is_used(tmp_path: Path) -> None:
     world = World(tmp_path, good, "cpu-0")
     world.forgets_after = 60
-    # The second request submits the job. Each request has a step before and a step after.
+    # Kill the pod directly after the second request, which submits the job. A step is before and
+    # after each request.
     world.steps_to_live = 4
     with pytest.raises(Killed):
         world.run()

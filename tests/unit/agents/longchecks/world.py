@@ -54,7 +54,8 @@ class FakeJob:
 class World:
     """Fake Slurm with its nodes and jobs, and a clock.
 
-    `measure` returns the output of a check's job on the nodes of a target.
+    `measure` returns the output of a check's job. Its argument is the target: the names of the
+    nodes on which the job runs.
     """
 
     def __init__(self, folder: Path, measure: Callable[[Target], str], *names: str) -> None:
@@ -280,7 +281,7 @@ class World:
         return {name: [r.value for r in series.of(check, name)] for name in series.nodes(check)}
 
     def killing_writes(self) -> Callable[[Path, str], None]:
-        """Return a `series.replace` that may kill the pod before and after each write."""
+        """Return a stand-in for `files.replace` that may kill the pod before or after a write."""
         write = files.replace
 
         def replace(path: Path, text: str) -> None:

@@ -1,5 +1,5 @@
 """The command `python3 -m agents.ondemand`: when it makes a pass, what it prints, and how it
-exits."""
+exits. In a pass, the agent reads the state of all nodes on demand, and starts or stops nodes."""
 
 import itertools
 import os

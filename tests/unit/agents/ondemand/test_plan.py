@@ -331,7 +331,7 @@ def test_unusable_number_of_failed_starts_is_ignored(number: str) -> None:
 @pytest.mark.parametrize(
     ("trouble", "patience"), [(BAD_IMAGE, 60), (BROKEN_POD, 120)], ids=["image", "broken"]
 )
-def test_start_ends_if_a_pod_has_its_trouble_for_too_long(trouble: Trouble, patience: int) -> None:
+def test_start_fails_if_the_same_problem_lasts_too_long(trouble: Trouble, patience: int) -> None:
     troubled = pod(age=500, is_ready=False, trouble=trouble)
     seen = ("gpu-0-uid", trouble.kind, NOW - patience)
     assert actions(WAKING, [troubled], memory=Memory(troubles={"gpu-0": seen})) == []
@@ -341,7 +341,7 @@ def test_start_ends_if_a_pod_has_its_trouble_for_too_long(trouble: Trouble, pati
     ]
 
 
-def test_trouble_of_a_pod_is_remembered_while_it_lasts() -> None:
+def test_agent_remembers_since_when_a_pod_has_its_problem() -> None:
     image = pod(is_ready=False, trouble=BAD_IMAGE)
     seen = {"gpu-0": ("gpu-0-uid", IMAGE, NOW)}
     assert remembered(WAKING, Memory(), image).troubles == seen
@@ -351,7 +351,7 @@ def test_trouble_of_a_pod_is_remembered_while_it_lasts() -> None:
     assert remembered(WAKING, older, replace(image, trouble=None)).troubles == {}
 
 
-def test_container_that_runs_between_its_crashes_is_still_broken() -> None:
+def test_crashing_container_still_counts_as_broken_while_it_runs() -> None:
     older = Memory(troubles={"gpu-0": ("gpu-0-uid", BROKEN, NOW - 30)})
     runs = pod(is_ready=False)
     assert remembered(WAKING, older, runs).troubles == older.troubles
@@ -364,12 +364,12 @@ STUCK_REASON = (
 )
 
 
-def test_start_ends_if_the_last_pod_is_stuck_terminating() -> None:
+def test_start_fails_if_the_previous_pod_is_stuck_terminating() -> None:
     assert actions(WAKING, [STUCK_POD]) == [GiveUp("gpu-0", STUCK_REASON, 1)]
     assert actions(WAKING, [replace(STUCK_POD, ends=NOW - 120.0)]) == []
 
 
-def test_start_ends_if_the_last_pod_terminates_for_too_long() -> None:
+def test_start_fails_if_the_previous_pod_terminates_for_too_long() -> None:
     slow = replace(STUCK_POD, ends=NOW + 3000.0)
     assert actions(WAKING, [slow], memory=Memory(blocked={"gpu-0": NOW - 900})) == []
     blocked = Memory(blocked={"gpu-0": NOW - 901})
@@ -377,7 +377,7 @@ def test_start_ends_if_the_last_pod_terminates_for_too_long() -> None:
     assert remembered(ASLEEP, blocked, slow).blocked == {}
 
 
-def test_failed_start_is_not_repeated_while_its_pod_is_stuck() -> None:
+def test_failed_start_is_not_repeated_while_its_pod_hangs() -> None:
     assert actions(failed("broken", 9999, 1, "POWERED_DOWN"), [STUCK_POD]) == []
 
 
@@ -397,7 +397,7 @@ def test_node_taken_out_of_service_while_it_starts_gets_no_pod(state: str) -> No
     assert actions(taken_out, memory=memory) == []
 
 
-def test_node_that_starts_in_service_is_remembered() -> None:
+def test_agent_remembers_nodes_that_began_to_start_in_service() -> None:
     assert remembered(WAKING, Memory()).starting == {"gpu-0"}
     drained = record("DRAIN", "POWERING_UP", reason="broken-fan")
     assert remembered(drained, Memory()).starting == frozenset()
@@ -491,7 +491,7 @@ def test_node_that_woke_before_it_was_held_is_released() -> None:
     assert actions(held, [pod()], ceiling=1.0) == [release]
 
 
-def test_waking_node_over_the_cost_ceiling_is_given_up() -> None:
+def test_start_of_a_node_over_the_cost_ceiling_is_cancelled() -> None:
     records = {
         "gpu-0": (("CLOUD", "ALLOCATED"), {"alloc_cpus": 2}),
         "gpu-1": (("CLOUD", "ALLOCATED", "POWERING_UP"), {}),

@@ -1,5 +1,4 @@
-"""Pods that are ready although their nodes still start in Slurm: slurmctld has lost its last
-changes."""
+"""slurmctld has lost its last changes: a pod is ready, but its node still starts in Slurm."""
 
 import pytest
 
@@ -46,7 +45,8 @@ def test_pod_gets_a_whole_minute_after_an_outage(agent: Agent, world: World, ser
     assert not is_deleted(world)
 
 
-def test_long_pass_does_not_count_as_time_to_register(agent: Agent, world: World) -> None:
-    """A request waits for slurmctld, so a pass can last as long as an outage."""
+def test_duration_of_a_pass_is_no_time_to_register(agent: Agent, world: World) -> None:
+    """Requests of a pass wait for slurmctld. So a pass can last as long as an outage, in which
+    slurmd cannot register."""
     agent.look(world.now + 90)
     assert not is_deleted(world)

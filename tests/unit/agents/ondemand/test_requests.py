@@ -1,5 +1,5 @@
-"""The number of requests of a pass does not depend on the number of nodes. Each change needs one
-more request."""
+"""A pass of the agent needs the same number of requests for any number of nodes, and one more
+request for each change. A pass with more than 500 pods needs one more."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def test_pass_lists_pods_once_for_any_number_of_nodes(count: int, tmp_path: Path
     assert {what: len(nodes.lists(what)) for what in LISTS} == dict.fromkeys(LISTS, 1)
     assert len(nodes.requests) == len(LISTS) + count
 
-    # All pods exist. Kubernetes lists more than 500 in two pages.
+    # Now all pods exist. Kubernetes lists more than 500 pods in two pages.
     nodes.requests.clear()
     made, _ = agent.look(now)
     assert not made.actions

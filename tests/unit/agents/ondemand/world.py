@@ -1,6 +1,6 @@
 """A fake slurmctld with power saving, and a fake Kubernetes, with a clock.
 
-The rules of slurmctld are those of power_save.c and node_mgr.c, 24.11. The fakes assert the rules
+The fake slurmctld follows power_save.c and node_mgr.c of Slurm 24.11. The fakes assert the rules
 that the agent must keep.
 """
 
@@ -27,7 +27,7 @@ RESUME_TIMEOUT = 900
 SILENCE = 300
 """Seconds after which slurmctld sets a silent node to DOWN."""
 TICK = 5
-"""Seconds between two times of the clock of this world."""
+"""Step of the fake clock, in seconds."""
 BOOT = 20
 """Seconds that a pod needs to start."""
 PERSONS = "broken-fan"
@@ -141,10 +141,10 @@ class World:
         self.kubernetes_silent_at: int | None = None
         self.changes_at: int | None = None
         self.change: Callable[[], None] = lambda: None
-        """What happens just before request number `changes_at`.
+        """Change of the world just before request number `changes_at`.
 
-        Nothing happens between a read and the change that follows it at once: Slurm has no
-        conditional update, so the agent cannot prevent the consequences.
+        If this request is an update that directly follows a read of the same node, the change
+        happens later: Slurm has no conditional update, so the agent could not notice the change.
         """
 
     def receive(self, service: str, *, follows_read: bool = False) -> None:
@@ -398,15 +398,17 @@ class FakeSlurm(Client):
     def power(self, node: str, *state: str) -> None:
         self.world.receive("slurm")
         if "POWERED_DOWN" in state:
-            assert node not in self.world.pods, "a node with a pod must end its jobs"
+            assert node not in self.world.pods, (
+                "a node must not be powered down while its pod exists"
+            )
         self.world.set_power(self.world.boxes[node], *state)
 
     def resume(self, node: str) -> None:
         self.world.receive("slurm", follows_read=True)
         box = self.world.boxes[node]
-        assert not box.is_foreign, "drains by others stay"
+        assert not box.is_foreign, "the agent must not lift a drain that a person set"
         if "POWERING_DOWN" in box.flags:
-            assert node not in self.world.pods, "a node is asleep when its pod is gone"
+            assert node not in self.world.pods, "a node is asleep only after its pod is gone"
             box.flags.discard("POWERING_DOWN")
             box.flags.add("POWERED_DOWN")
         if box.is_out:
@@ -417,7 +419,7 @@ class FakeSlurm(Client):
     def down(self, node: str, reason: str) -> None:
         self.world.receive("slurm", follows_read=True)
         box = self.world.boxes[node]
-        assert not box.is_foreign, "reasons by others stay"
+        assert not box.is_foreign, "the agent must not overwrite a reason that a person set"
         box.flags.add("DOWN")
         box.reason, box.since = reason, self.world.now
         self.world.requeue(box)
@@ -425,7 +427,7 @@ class FakeSlurm(Client):
     def drain(self, node: str, reason: str) -> None:
         self.world.receive("slurm", follows_read=True)
         box = self.world.boxes[node]
-        assert not box.is_out, "only nodes in service are held"
+        assert not box.is_out, "the agent may drain only a node that is in service"
         if box.flags & {"POWERED_DOWN", "POWERING_UP"}:
             self.world.requeue(box)
         box.flags.add("DRAIN")
@@ -537,7 +539,7 @@ class FakeApi(Api):
         elif pod.gone_at is None:
             box = self.world.boxes[name]
             job = self.world.jobs.get(box.job or 0)
-            assert job is None or job.ends is None, "a pod with a job stays"
+            assert job is None or job.ends is None, "the agent must not delete a pod whose job runs"
             pod.gone_at = self.world.now + 5
         return {}
 
@@ -552,7 +554,7 @@ class FakeApi(Api):
         self.world.uids += 1
         made = {"image": body["spec"]["image"], "annotations": body["metadata"]["annotations"]}
         self.world.pods[name] = Pod(f"uid-{self.world.uids}", made, self.world.now)
-        assert len(self.world.pods) <= self.world.ceiling, "the ceiling of costs"
+        assert len(self.world.pods) <= self.world.ceiling, "the pods cost more than the ceiling"
         return {}
 
 

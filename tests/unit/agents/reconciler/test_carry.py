@@ -1,4 +1,7 @@
-"""Actions send the right requests. The reconciler skips an action if the state has changed."""
+"""Actions send the right requests. The reconciler skips an action if the state has changed.
+
+The reconciler records the progress of its repairs in a ConfigMap, its memory.
+"""
 
 import json
 import subprocess
@@ -364,7 +367,7 @@ def test_report_is_written_to_an_annotation_of_the_job() -> None:
 BEGUN: Memory = {KEY: Climb(1, NOW, target="u1")}
 
 
-def test_step_is_remembered_before_and_after_it_is_taken() -> None:
+def test_step_is_recorded_before_and_after_it_is_carried_out() -> None:
     world = World()
 
     carry(world, Restart(KEY, "u1"), memory=BEGUN)
@@ -427,7 +430,7 @@ def test_missing_kubernetes_permission_stops_all_later_actions() -> None:
     assert [method for method, _, _ in world.changes] == ["PATCH"]
 
 
-def test_steps_are_counted_per_node_only_if_they_were_taken() -> None:
+def test_only_steps_that_were_carried_out_are_counted() -> None:
     world = World(state=["IDLE", "DRAIN"], reason="another's")
     world.refused[f"DELETE {NODE}"] = httpx.Response(403, json={"message": "forbidden"})
     actions = (

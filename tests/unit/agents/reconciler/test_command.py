@@ -1,4 +1,8 @@
-"""Output and exit codes of `python3 -m agents.reconciler`, and the wait for a roll-out."""
+"""Output and exit codes of `python3 -m agents.reconciler`, and its wait after a deploy.
+
+In a pass, the reconciler reads the state of all nodes once and acts on it. Its memory is a
+ConfigMap with the progress of repairs.
+"""
 
 import json
 import signal
@@ -331,7 +335,7 @@ def test_event_is_normal_when_all_nodes_are_in_service(setting: Setting) -> None
 
 
 def test_report_waits_until_nodes_without_jobs_are_updated(tmp_path: Path) -> None:
-    """Meanwhile, the running reconciler replaces a pod. The Job itself only waits."""
+    """The Job after a deploy only waits. The reconciler that always runs replaces the pod."""
     setting = Setting(tmp_path / "wanted.json", rollout=900)
     setting.world.edit()
     first, second = setting.world.boxes.values()

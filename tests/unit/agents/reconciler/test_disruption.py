@@ -24,7 +24,8 @@ BUSY = node("cpu-1", "ALLOCATED", alloc_cpus=2)
 def asked(
     kept: dict[str, Any], seen: Observed, refused: Collection[str] = ()
 ) -> list[httpx.Request]:
-    """Return the requests of a pass over these nodes. `kept` is the budget before the pass."""
+    """Return the requests that the reconciler sends for these nodes. `kept` is the spec of the
+    PodDisruptionBudget before the requests."""
     answers = Answers(**{"busy-nodes": {"spec": kept}})
     Budget(api(answers), "slurm", "busy-nodes").keep(seen, refused)
     assert {request.url.path for request in answers.asked} == {PATH}
@@ -52,7 +53,7 @@ def test_pods_that_terminate_or_are_missing_are_not_in_the_budget() -> None:
     assert busy(observed(BUSY, without="pod cpu-1")) == []
 
 
-def test_all_pods_of_the_budget_must_stay() -> None:
+def test_budget_allows_no_eviction_of_its_pods() -> None:
     found = spec(("cpu-1", "cpu-2"))
 
     assert found["minAvailable"] == 2
@@ -83,7 +84,8 @@ def test_budget_is_emptied_when_the_jobs_have_ended() -> None:
 
 
 def test_node_that_the_drain_limit_keeps_in_service_is_not_protected() -> None:
-    """New jobs could start on the node at any time, so an eviction might never succeed."""
+    """Such a node should be drained, but too many nodes already are. As it is not drained, new jobs
+    can start on it at any time. If it were protected, an eviction might never succeed."""
     (read,) = asked(spec([]), observed(BUSY), refused=["cpu-1"])
     assert read.method == "GET"
 
@@ -121,7 +123,7 @@ def test_failed_write_of_the_budget_is_reported_and_repairs_continue(tmp_path: P
     assert world.boxes["cpu-0"].is_drained
 
 
-def test_only_the_drained_node_of_two_cordoned_nodes_is_protected(tmp_path: Path) -> None:
+def test_only_drained_nodes_among_cordoned_nodes_are_protected(tmp_path: Path) -> None:
     world = World(2, budget=2)
     for box in world.boxes.values():
         box.is_cordoned, box.jobs = True, 1

@@ -32,7 +32,7 @@ def test_healthy_nodes_have_no_findings() -> None:
     assert all(one.is_in_service and not one.findings for one in found.values())
 
 
-def test_node_outside_the_settings_is_not_judged() -> None:
+def test_node_outside_the_settings_gets_no_findings() -> None:
     assert "cpu-2" not in views(observed(), wanted(2), NOW)
 
 
@@ -52,12 +52,12 @@ def on_demand() -> Wanted:
         observed(node("cpu-1", "DOWN", reason="slurmstack:start:capacity: no machine")),
     ],
 )
-def test_node_on_demand_that_does_not_run_is_not_judged(seen: Observed) -> None:
+def test_node_on_demand_that_does_not_run_gets_no_findings(seen: Observed) -> None:
     assert "cpu-1" not in views(seen, on_demand(), NOW)
     assert "cpu-1" in views(seen, wanted(), NOW)
 
 
-def test_node_on_demand_that_runs_is_judged() -> None:
+def test_node_on_demand_that_runs_gets_findings() -> None:
     broken = observed(machine("machine-1", conditions={"Ready": Condition("False")}))
 
     assert causes(broken, on_demand()) == ["not-ready"]
@@ -83,7 +83,7 @@ def test_missing_machine_has_the_finding_not_ready() -> None:
     assert causes(observed(without="machine machine-1")) == ["not-ready"]
 
 
-def test_cordon_and_announced_maintenance_are_findings_of_kind_wish() -> None:
+def test_cordon_and_announced_maintenance_drain_but_cause_no_repair() -> None:
     key = "lab.example/maintenance"
     by_annotation = changed(annotations={key: "", "other": "x"})
     by_taint = changed(taints=({"key": key, "effect": "NoSchedule"},))
@@ -265,7 +265,7 @@ def test_drain_by_slurmstack_is_lifted_after_checks_passed(reason: str) -> None:
 
 
 @pytest.mark.parametrize("reason", ["Duplicate jobid", "Duplicate jobid : Not responding"])
-def test_node_whose_job_slurmctld_started_twice_returns_to_service(reason: str) -> None:
+def test_node_drained_for_a_duplicate_job_id_returns_to_service(reason: str) -> None:
     passed = evidence(SINCE + 1)
     empty = view(observed(drained("cpu-1", reason, extra=passed)))
     busy = view(observed(drained("cpu-1", reason, extra=passed, alloc_cpus=1)))

@@ -1,4 +1,8 @@
-"""With `keep_machine`, a node's new pod starts on the same machine as its last pod."""
+"""With `keep_machine`, a node's new pod starts on the same machine as its last pod.
+
+Kubernetes creates the pod with a scheduling gate. The reconciler removes the gate when it has
+chosen the machine.
+"""
 
 import pytest
 
@@ -32,7 +36,8 @@ def kept(name: str, on: str = "") -> Node:
 
 
 def state(*changed: Node | Pod | Machine, without: str = "") -> Observed:
-    """Return three nodes on their machines, with the given objects replaced."""
+    """Return three healthy nodes on their machines. Each object in `changed` takes the place of the
+    healthy object with its name."""
     return observed(kept("cpu-0"), kept("cpu-1"), kept("cpu-2"), *changed, without=without)
 
 
@@ -96,7 +101,7 @@ def test_pod_stuck_terminating_does_not_delay_nodes_without_a_machine() -> None:
     assert planned(state(gated("cpu-1"), node("cpu-1"), stuck)) == [Schedule("cpu-1", "cpu-1-uid")]
 
 
-def test_node_that_waits_for_another_node_starts_no_early_pass() -> None:
+def test_node_that_waits_for_another_node_causes_no_early_pass() -> None:
     waits = state(gated("cpu-1"), node("cpu-1"), pod("cpu-2", leaves=NOW + 60.0))
 
     assert planned(waits) == []
@@ -126,7 +131,7 @@ def test_pods_of_nodesets_without_keep_machine_get_no_action() -> None:
     assert not plan(state(gated("cpu-1")), wanted(), {}, NOW).goes_on
 
 
-def test_gated_node_is_reported_and_the_next_pass_follows_soon() -> None:
+def test_node_that_waits_for_its_machine_is_reported_and_scheduled() -> None:
     made = plan(state(gated("cpu-1")), KEPT, {}, NOW)
 
     assert [str(one) for one in made.out] == [

@@ -1,5 +1,5 @@
 """Metrics of the reconciler: findings (problems of nodes) of the last pass, and steps of all
-passes."""
+passes. The memory contains the progress of each repair."""
 
 from collections import Counter
 from dataclasses import replace
@@ -238,7 +238,8 @@ def test_metrics_show_the_last_pass_while_the_next_runs() -> None:
 
 
 def silences(*states: tuple[str, ...] | None) -> float:
-    """Return how often a node stopped responding, by its state in each pass (None: failed pass)."""
+    """Return how often the metrics say that node cpu-1 stopped responding. Each argument is the
+    node's state in one pass, or None if this pass fails."""
     passes = Passes({}, lambda: NOW)
     for state in states:
         passes.begin(["cpu-0", "cpu-1", "cpu-2"])

@@ -1,4 +1,9 @@
-"""The plan contains the right actions for the findings, which are problems of nodes."""
+"""The plan contains the right actions for the findings, which are problems of nodes.
+
+A mark is the condition and the taint that the reconciler adds to the Node object of an unhealthy
+machine. A ladder is a list of repair steps against one cause of problems. The memory contains the
+progress on these ladders.
+"""
 
 from dataclasses import replace
 
@@ -246,7 +251,7 @@ def climbed(made: Plan) -> Climb:
 
 
 def carried(made: Plan) -> dict[tuple[str, str], Climb]:
-    """Return the memory after all actions were carried out."""
+    """Return the memory of a plan, as it is after all actions have been carried out."""
     return {key: replace(climb, done=True) for key, climb in made.memory.items()}
 
 
@@ -431,7 +436,7 @@ def test_drain_by_others_or_a_cordon_pauses_the_repairs(seen: Observed) -> None:
     assert made.memory == memory
 
 
-def test_solved_cause_is_forgotten_after_the_configured_time() -> None:
+def test_finished_repair_is_forgotten_after_the_configured_time() -> None:
     memory = {KEY: Climb(1, NOW - 10, done=True, target="x")}
 
     gone = step(memory, observed())
@@ -446,7 +451,7 @@ def test_recurring_fault_continues_with_the_next_step() -> None:
     assert made.actions == (Restart(KEY, "cpu-1-uid"),)
 
 
-def test_node_that_is_absent_again_gets_the_full_waiting_time() -> None:
+def test_new_absence_of_a_node_begins_a_new_wait() -> None:
     key = ("cpu-1", "pod")
     memory = {key: Climb(1, NOW - 9000, done=True, target="old", gone=NOW - 8000)}
 

@@ -1,4 +1,8 @@
-"""Rolling updates: which outdated pods the reconciler replaces, and when."""
+"""Rolling updates: which outdated pods the reconciler replaces, and when.
+
+A node is drained for its update. It returns when its new pod is ready. The share limits how many
+nodes of a nodeset may be out of service at once.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -16,7 +20,7 @@ from tests.support.slurmnodes import NOW, drained, moment, node
 from tests.unit.agents.reconciler.things import READY, machine, observed, pod, update, wanted
 
 LIMIT = 900
-"""Seconds for a node to return."""
+"""Seconds within which a node must return after its update."""
 
 
 def seen(
@@ -27,7 +31,8 @@ def seen(
     in_maintenance: bool = False,
     without: str = "",
 ) -> Observed:
-    """Return nodes. The first `outdated` nodes have an old pod, unless `changed` has their pod."""
+    """Return `replicas` nodes. The first `outdated` of them have an old pod. Each object in
+    `changed` takes the place of the object with its name."""
     old = [pod(f"cpu-{ordinal}", revision="old") for ordinal in range(outdated)]
     found = observed(*old, *changed, replicas=replicas, without=without)
     return replace(found, updates={"cpu": update(share, in_maintenance=in_maintenance)})
@@ -39,7 +44,7 @@ def made(state: Observed, memory: Memory | None = None) -> Plan:
 
 
 def rolled(state: Observed, memory: Memory | None = None) -> list[str]:
-    """Return the kinds and nodes of all steps of updates."""
+    """Return each action of the update as text, such as `Drain cpu-0`."""
     return [
         f"{type(action).__name__} {action.node}"
         for action in made(state, memory).actions
@@ -56,7 +61,7 @@ def rolling(name: str, **fields: Any) -> Node:
 
 
 def started(name: str, seconds: int, **fields: Any) -> Pod:
-    """Return a new pod that was created so many seconds ago and is not ready."""
+    """Return a new pod that was created `seconds` ago and is not ready."""
     return pod(name, created=NOW - seconds, is_ready=False, **fields)
 
 
@@ -98,7 +103,7 @@ def test_nodes_without_jobs_are_updated_first() -> None:
         pod("cpu-3", leaves=NOW + 60),
     ],
 )
-def test_nodes_that_are_away_use_up_the_share(away: Node | Pod) -> None:
+def test_nodes_out_of_service_use_up_the_share(away: Node | Pod) -> None:
     assert rolled(seen(away)) == ["Drain cpu-0", "Renew cpu-0"]
 
 
@@ -107,7 +112,7 @@ def test_missing_pod_uses_up_the_share() -> None:
 
 
 def went_down(name: str, seconds: int) -> Node:
-    """Return a node that stopped responding so many seconds ago."""
+    """Return a node that stopped responding `seconds` ago."""
     since = moment(NOW - seconds)
     return node(name, "DOWN", "NOT_RESPONDING", reason="Not responding", reason_time=since)
 
@@ -123,7 +128,7 @@ def went_down(name: str, seconds: int) -> Node:
     ],
     ids=["drained", "without record", "without machine", "down at once", "repaired in vain"],
 )
-def test_node_that_does_not_return_stops_the_update(
+def test_node_that_does_not_return_stops_further_updates(
     late: Pod, record: Node | None, memory: Memory
 ) -> None:
     state = seen(
@@ -148,7 +153,7 @@ def test_node_that_does_not_return_stops_the_update(
     [node("cpu-3"), went_down("cpu-3", 20), node("cpu-3", "DOWN", reason="new disk")],
     ids=["pod not ready", "down", "down by an operator"],
 )
-def test_node_that_stops_after_its_return_does_not_delay_the_update(record: Node) -> None:
+def test_node_that_fails_after_its_update_delays_no_others(record: Node) -> None:
     state = seen(started("cpu-3", LIMIT + 5000), record, outdated=1, share=0.01)
     assert rolled(state) == ["Drain cpu-0", "Renew cpu-0"]
 
@@ -165,16 +170,17 @@ def test_node_without_machine_does_not_delay_the_update() -> None:
     assert rolled(after) == ["Drain cpu-0", "Renew cpu-0"]
 
 
-def test_nodes_that_wait_for_jobs_do_not_stop_the_update_of_idle_nodes() -> None:
+def test_draining_nodes_do_not_stop_the_update_of_idle_nodes() -> None:
     waiting = rolling("cpu-0", alloc_cpus=1)
 
     assert rolled(seen(waiting, share=0.01)) == ["Drain cpu-1", "Renew cpu-1"]
-    # The share is used up, so only one idle node is updated at a time.
+    # A node that waits for jobs uses up the share. Nevertheless, one idle node may be updated. Here
+    # this node is cpu-3, so no other node may be updated.
     starting = started("cpu-3", 10)
     assert rolled(seen(waiting, starting, share=0.01)) == []
 
 
-def test_nodes_get_time_to_return_if_deploys_do_not_wait() -> None:
+def test_starting_node_is_not_late_with_rollout_limit_0() -> None:
     state = seen(started("cpu-3", 60), outdated=3)
     assert plan(state, wanted(4, rollout=0), {}, NOW).outdated == {"cpu": 3}
     assert not any(out.needs_person for out in plan(state, wanted(4, rollout=0), {}, NOW).out)
@@ -186,7 +192,7 @@ def test_lost_machine_does_not_stop_the_update() -> None:
     assert "Renew cpu-0" in rolled(state)
 
 
-def test_broken_node_gets_corrected_settings_immediately() -> None:
+def test_pod_of_a_broken_node_is_updated_first() -> None:
     broken = pod("cpu-3", revision="old", is_ready=False)
     state = seen(broken, node("cpu-3", "DOWN", "NOT_RESPONDING"), outdated=3, share=0.01)
     assert rolled(state)[0] == "Renew cpu-3"
@@ -206,7 +212,9 @@ def test_pod_of_a_node_without_record_is_replaced() -> None:
         machine("machine-0", conditions={}),
     ],
 )
-def test_pod_stays_while_a_person_or_kubernetes_holds_the_node(holder: Node | Machine) -> None:
+def test_pod_stays_while_a_person_or_kubernetes_drains_the_node(
+    holder: Node | Machine,
+) -> None:
     reason = drained("cpu-0", "slurmstack:kubernetes:cordoned: machine-0")
     state = seen(*([] if isinstance(holder, Node) else [reason]), holder, outdated=1)
     assert "Renew cpu-0" not in rolled(state)
@@ -217,11 +225,11 @@ def test_node_that_slurm_refuses_because_of_its_old_size_is_replaced() -> None:
     assert "Renew cpu-0" in rolled(seen(refused, outdated=1))
 
 
-def test_drain_ends_when_the_edit_is_reverted() -> None:
+def test_drain_is_lifted_if_the_edit_is_reverted() -> None:
     assert rolled(seen(rolling("cpu-0", alloc_cpus=1), outdated=0)) == ["Lift cpu-0"]
 
 
-def test_only_nodes_in_a_maintenance_reservation_are_updated() -> None:
+def test_update_may_be_limited_to_nodes_in_maintenance_reservations() -> None:
     state = seen(node("cpu-1", "IDLE", "MAINTENANCE"), share=0.01, in_maintenance=True)
     assert rolled(state) == ["Drain cpu-1", "Renew cpu-1"]
 
@@ -249,12 +257,12 @@ def test_update_does_not_begin_on_a_node_that_kubernetes_wants_drained(found: Ma
     (drain,) = (one for one in made(state).actions if isinstance(one, Drain))
     assert drain.reason != REASON
 
-    # Because of the drain limit, the node may stay in service.
+    # The limit on drains (`share`) can keep this node in service. Even then, no update begins.
     limited = plan(state, wanted(4, rollout=LIMIT, share=0.0), {}, NOW)
     assert all(one.reason != REASON for one in limited.actions if isinstance(one, Drain))
 
 
-def test_nodeset_without_template_is_left_alone() -> None:
+def test_nodeset_without_a_known_template_gets_no_updates() -> None:
     state = replace(seen(rolling("cpu-1")), updates={})
     assert made(state).actions == ()
 
@@ -284,9 +292,7 @@ def test_pod_is_deleted_only_while_no_job_can_start(record: Node, may: bool) -> 
         (seen(outdated=0), False),
     ],
 )
-def test_update_continues_without_waiting_only_on_nodes_without_jobs(
-    state: Observed, goes_on: bool
-) -> None:
+def test_early_pass_follows_only_if_idle_nodes_are_updated(state: Observed, goes_on: bool) -> None:
     assert made(state).goes_on is goes_on
 
 

@@ -1,4 +1,7 @@
-"""The reconciler renders topology.conf from the labels of machines."""
+"""The reconciler renders topology.conf from the labels of machines.
+
+The place of a node consists of the labels of its machine, such as its zone and its rack.
+"""
 
 from collections.abc import Mapping
 from random import Random
@@ -62,7 +65,7 @@ def test_blocks_of_any_labels_are_valid(places: list[Place], size: int) -> None:
 
 
 @given(PLACES)
-def test_nodes_share_a_leaf_switch_exactly_if_all_labels_match(places: list[Place]) -> None:
+def test_nodes_on_one_leaf_switch_are_those_with_equal_labels(places: list[Place]) -> None:
     conf = parse(tree(named(places)).text)
     for first, place in named(places).items():
         for second, other in named(places).items():
@@ -80,7 +83,7 @@ def test_file_does_not_depend_on_the_order_of_nodes(places: list[Place], chance:
 
 
 @given(st.integers(1, 4).flatmap(lambda n: st.lists(st.tuples(*[LABEL] * n), max_size=12)))
-def test_places_survive_a_restart(places: list[Place]) -> None:
+def test_restarted_reconciler_knows_the_places_of_nodes(places: list[Place]) -> None:
     levels = tuple((f"level-{i}",) for i in range(len(places[0]) if places else 1))
 
     assert loads(dumps(named(places), levels), levels) == named(places)
@@ -110,7 +113,7 @@ def test_nodes_without_labels_share_a_switch() -> None:
     assert conf.switches["all"] == ("eu-1", "unplaced")
 
 
-def test_nodes_without_a_lower_label_get_a_switch_below_the_upper_one() -> None:
+def test_nodes_without_the_lower_label_share_an_own_switch() -> None:
     conf = of_tree(("eu-1", "r1"), ("eu-1", ""))
 
     assert conf.switches == {"eu-1": ("r1", "eu-1_unplaced")}
@@ -180,7 +183,7 @@ def test_blocks_with_the_same_upper_labels_are_adjacent() -> None:
     assert list(conf.blocks) == ["c", "d", "a", "b"]
 
 
-def test_nodes_without_a_label_and_of_too_small_blocks_are_in_no_block() -> None:
+def test_nodes_without_labels_or_in_small_blocks_are_in_no_block() -> None:
     made = blocks(named([("n1",), ("n1",), ("n2",), ("",)]), (2,))
 
     assert parse(made.text).blocks == {"n1": ("cpu-0", "cpu-1")}

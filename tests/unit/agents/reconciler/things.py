@@ -75,9 +75,10 @@ def wanted(replicas: int = 3, **fields: Any) -> Wanted:
 def observed(
     *changed: Node | Pod | Machine, replicas: int = 3, without: str = "", configured: float = 0.0
 ) -> Observed:
-    """Return healthy nodes, each on its own machine, with the given objects replaced.
+    """Return healthy nodes, each on its own machine.
 
-    `without` names an object to leave out, such as `pod cpu-1`.
+    Each object in `changed` takes the place of the healthy object with its name. `without` names
+    an object to leave out, such as `pod cpu-1`.
     """
     names = [f"cpu-{ordinal}" for ordinal in range(replicas)]
     records = {name: node(name) for name in names}

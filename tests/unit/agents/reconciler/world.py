@@ -235,8 +235,10 @@ class FakeSlurm(Client):
         ours = [one for one in boxes if one.reason.startswith(KUBERNETES)]
         assert len(ours) <= self._world.budget, "the reconciler's drains exceed the budget"
         rolled = [one for one in boxes if one.reason.startswith(ROLL)]
-        # If the whole share waits for jobs, one node without jobs is updated as well.
-        assert len(rolled) <= max(1, int(ROLL_SHARE * len(boxes))) + 1, "too many nodes roll"
+        # If all nodes of the share wait for jobs, the reconciler also updates one idle node.
+        assert len(rolled) <= max(1, int(ROLL_SHARE * len(boxes))) + 1, (
+            "too many nodes are updated at once"
+        )
 
     def resume(self, node: str) -> None:
         box = self._receive("lift", node)
