@@ -42,7 +42,8 @@ def measure(figures: Figures, cluster: Cluster) -> None:
 
 
 def _untar(root: str) -> str:
-    """Return a command that prints the nanoseconds of untar, without the cleanup."""
+    """Return a command that unpacks the archive, prints the duration of unpacking in nanoseconds,
+    and removes the files again."""
     return (
         f"cd {root}/{FOLDER} && begin=$(date +%s%N) && tar xf tree.tar && "
         "echo $(($(date +%s%N) - begin)); rm -r tree"
