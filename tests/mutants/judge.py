@@ -1,4 +1,4 @@
-"""Judge a fault by pytest's report."""
+"""Decide from pytest's report whether a test catches a fault."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

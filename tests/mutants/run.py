@@ -34,7 +34,7 @@ _OPTIONS: Final[Mapping[Tier, Sequence[str]]] = {
 
 Say: TypeAlias = Callable[[str], None]
 Problem: TypeAlias = tuple[str, str]
-"""Why a test cannot judge a fault, and the output that shows the reason."""
+"""Why a test does not pass without the fault, and the output that shows the reason."""
 
 
 class ClusterLeftError(Exception):

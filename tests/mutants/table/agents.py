@@ -386,7 +386,7 @@ FAULTS: Final = (
         f"{_UNIT}/ondemand/test_plan.py::test_sleeping_nodes_over_the_cost_ceiling_are_drained",
     ),
     Fault(
-        "a job ends with its node if slurmctld lost the node's start",
+        "a node with a job loses its pod if slurmctld lost the node's start",
         "agents",
         "agents/ondemand/plan.py",
         '        if pod.is_ready and record.state & {"ALLOCATED", "MIXED"}:\n            return\n',
@@ -394,7 +394,7 @@ FAULTS: Final = (
         f"{_UNIT}/ondemand/test_plan.py::test_actions_of_a_node",
     ),
     Fault(
-        "the agent of nodes on demand lifts drains of people",
+        "the agent of nodes on demand lifts drains that people set",
         "agents",
         "agents/ondemand/plan.py",
         "    return record.reason == LEAVE or (",
@@ -517,7 +517,7 @@ FAULTS: Final = (
         f"{_UNIT}/reconciler/test_topology.py::test_blocks_of_any_labels_are_valid",
     ),
     Fault(
-        "a label of each machine makes slurmctld compute distances for hours",
+        "a label with many values makes slurmctld compute distances for hours",
         "agents",
         "agents/reconciler/topology.py",
         "    while len(leaves) + len(above) > MOST_SWITCHES:\n",

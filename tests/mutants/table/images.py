@@ -157,7 +157,7 @@ FAULTS: Final = (
         "cluster",
     ),
     Fault(
-        "root removes files that a user's program names",
+        "root removes files whose paths a user's program has sent",
         "images",
         "images/worker/preload.c",
         "void pmix_execute_epilog(void *epilog)\n",

@@ -97,7 +97,9 @@ def test_missing_login_node_is_reported_with_the_next_step(
         ),
     ],
 )
-def test_login_command_fits_the_service(service: str, address: str | None, command: str) -> None:
+def test_login_command_depends_on_the_type_of_the_login_service(
+    service: str, address: str | None, command: str
+) -> None:
     stack = settings(base={**EXISTING, "login": {"service": service}})
     assert login_command("lab", stack, Entry(address, 22), Path("conf")) == command
 

@@ -31,7 +31,10 @@ Run = Callable[[Callable[[], None]], Graph]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Return a function that runs a program with the package and answers, and records resources."""
+    """Return a function that runs a program and records its resources.
+
+    The program can import the package, and finds the answers (GIVEN) in its configuration.
+    """
     monkeypatch.setitem(sys.modules, PROJECT, package)
     answers = {f"{PROJECT}:{key}": value for key, value in GIVEN.items()}
     monkeypatch.setenv("PULUMI_CONFIG", json.dumps(answers))

@@ -95,8 +95,9 @@ def test_only_a_new_template_replaces_pods() -> None:
     assert edit(replicas=1, template={"spec": {}})
 
 
-def test_values_of_the_same_meaning_replace_no_pods() -> None:
-    """The `pulumi` command stores values in the notation of the Kubernetes API."""
+def test_same_value_in_another_notation_replaces_no_pods() -> None:
+    """The `pulumi` command stores values in the notation of the Kubernetes API, and the program may
+    use another notation."""
 
     def pods(replicas: int, memory: str, **variable: str) -> dict[str, Any]:
         requests = {"requests": {"memory": memory}}

@@ -60,7 +60,7 @@ def gitlab_jobs() -> dict[str, Mapping[str, Any]]:
 
 
 def scripts(path: Path) -> list[str]:
-    """Return the scripts of a pipeline, and the scripts that these call."""
+    """Return the scripts of a pipeline, and the scripts that those scripts call."""
     found = _scripts(path)
     called = re.findall(r"\.ci/(?:preview|up)\b", "\n".join(found))
     return [*found, *((ROOT / name).read_text() for name in called)]
@@ -317,7 +317,7 @@ def test_preview_uses_the_policy_of_the_default_branch(run: Job, tmp_path: Path)
     asked = outcome.words("local.deploy preview").words.split()
     program = outcome.workspace / asked[asked.index("--program") + 1]
     assert (program / "origin").read_text().strip() == CHANGE
-    assert asked[asked.index("--policy-pack") + 1] == "policy", "relative to the script's checkout"
+    assert asked[asked.index("--policy-pack") + 1] == "policy", "the script's own policy"
     assert asked[asked.index("--engine") + 1] == "pulumi"
 
 

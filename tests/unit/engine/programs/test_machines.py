@@ -1,4 +1,4 @@
-"""For a cluster of kind metal, the engine runs the right scripts on the machines in order.
+"""For a cluster of kind metal, the engine runs the right scripts on each machine, in order.
 
 A fake `ssh` replaces the machines.
 """
@@ -117,7 +117,8 @@ def lab(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 @pytest.fixture(scope="module")
 def made() -> dict[str, str]:
-    """Return the state of a created cluster. The fixture `running` writes this state only once."""
+    """Return a mapping in which the fixture `running` keeps the state of a created cluster, so that
+    only the first test creates the cluster."""
     return {}
 
 

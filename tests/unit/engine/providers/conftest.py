@@ -19,7 +19,7 @@ def fake() -> Iterator[FakeApi]:
 
 @pytest.fixture
 def provider(fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Callable[..., KubernetesProvider]:
-    """Create providers for the fake API that do not sleep between retries."""
+    """Return a function that creates providers for the fake API. It makes retries without a wait."""
     monkeypatch.setattr(api_module, "_FIRST_PAUSE", 0.001)
 
     def make(*, preview: bool = False, **config: Any) -> KubernetesProvider:

@@ -215,7 +215,7 @@ def test_pod_that_its_statefulset_replaces_is_not_deleted(
     ],
     ids=["a bad image name", "an unavailable image", "a missing Secret", "crashes"],
 )
-def test_wait_fails_with_the_reason_of_a_hopeless_pod(
+def test_wait_fails_with_the_reason_if_a_pod_cannot_recover(
     container: Object, age: float, message: str
 ) -> None:
     cluster = Cluster({"Pod": [pod(containers=[container], age=age)]}, logs="no such file")
