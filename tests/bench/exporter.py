@@ -255,9 +255,9 @@ def _cost(figures: Figures, cluster: Large) -> None:
     figures.add("peak memory of the exporter under scrapes, in MB", peak, at_most=300)
     both = peak + cluster.peak_of_program() / MB
     figures.add("peak memory of the exporter and its largest program, in MB", both, at_most=300)
-    # Subtract one: `cluster.calls` runs sdiag, which is itself a call of slurmctld.
-    figures.add("calls of slurmctld in an interval", (calls - before - 1) / done, at_most=5)
-    figures.add("slurmctld's time for the calls in an interval", (answering - answered) / done)
+    # Subtract one: `cluster.calls` runs sdiag, which itself sends a request to slurmctld.
+    figures.add("requests to slurmctld in an interval", (calls - before - 1) / done, at_most=5)
+    figures.add("slurmctld's time for requests in an interval", (answering - answered) / done)
 
 
 def _reads(url: str) -> float:
@@ -284,9 +284,9 @@ def _classic_cost(figures: Figures, cluster: Large) -> None:
     before, answered = cluster.calls()
     took = [seconds(lambda: cluster.exporter.run(cluster.forks)) for _ in range(FORKED)]
     calls, answering = cluster.calls()
-    figures.add("scrape by forks of sinfo and squeue, median", statistics.median(took))
-    figures.add("calls of slurmctld in a scrape by forks", (calls - before - 1) / FORKED)
-    figures.add("slurmctld's time for the calls in a scrape", (answering - answered) / FORKED)
+    figures.add("scrape of the classic exporter, median", statistics.median(took))
+    figures.add("requests to slurmctld in a classic scrape", (calls - before - 1) / FORKED)
+    figures.add("slurmctld's time for a classic scrape", (answering - answered) / FORKED)
 
 
 def _beside_jobs(figures: Figures, cluster: Large) -> None:
@@ -302,9 +302,9 @@ def _beside_jobs(figures: Figures, cluster: Large) -> None:
             return _run_beside(cluster, cluster.scraped)
 
     took = alternate(lambda: _run(cluster), ours, classic, rounds=PAIRS)
-    what = f"jobs per second, with a read every {INTERVAL} s divided by without an exporter"
+    what = f"ratio of jobs per second, a read every {INTERVAL} s to no exporter"
     _ratios(figures, what, [none / some for none, some, _ in took], at_least=0.97)
-    what = f"jobs per second, classic scrapes every {INTERVAL} s divided by no exporter"
+    what = f"ratio of jobs per second, classic scrapes every {INTERVAL} s to no exporter"
     _ratios(figures, what, [none / some for none, _, some in took])
 
 

@@ -38,7 +38,7 @@ def measure(figures: Figures, cluster: Cluster) -> None:
     finally:
         cluster.run(f"rm -rf /{FOLDER}")
     ratio = statistics.median(inside / outside for inside, outside in took)
-    figures.add(f"untar of {FILES} files, in a job against outside", ratio, at_most=1.05)
+    figures.add(f"ratio of untar of {FILES} files, in a job to outside", ratio, at_most=1.05)
 
 
 def _untar(root: str) -> str:

@@ -71,7 +71,8 @@ class System:
 
 
 def system(say: Say) -> System:
-    """Return a Debian with Go and all packages. Build it only once: no machine changes it."""
+    """Return a Debian with Go and all packages. Build it only once: virtual machines do not change
+    it."""
     requirements = (ROOT / "requirements-dev.txt").read_bytes()
     known = repr((debian.SUITE, _PACKAGES, _SIZE, sorted(_FILES.items()), host.go_version()))
     digest = hashlib.sha256(known.encode() + requirements).hexdigest()[:12]
@@ -204,7 +205,8 @@ def _save_project(archive: Path) -> None:
 
 
 def _references(client: docker.DockerClient, say: Say) -> tuple[list[str], str, list[str]]:
-    """Build missing images. Return those that nodes load, the node's image, and other images."""
+    """Build missing images. Return the images that nodes load, the image of node containers, and
+    the images on which other images are built."""
     execute([ROOT / ".venv/bin/python", "-m", "images.build", "--build-only"], timeout=_TIMEOUT)
     with locked(LOCK, say):
         directory = binaries.ensure(say)

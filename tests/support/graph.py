@@ -111,7 +111,7 @@ class Registration:
 
 
 class _Unasked(mocks.Mocks):
-    """Mocks that set_mocks requires but never calls, because the recorder answers requests."""
+    """Mocks that set_mocks requires. They are never called: the recorder answers all requests."""
 
     def call(self, args: mocks.MockCallArgs) -> tuple[dict[str, Any], None]:
         raise NotImplementedError(args.token)
@@ -255,7 +255,7 @@ def record(
     """Run the unmodified program to its end, and return all its registrations.
 
     `root` contains the files that the settings name. Equal settings are recorded only once in a run
-    of pytest, except with `anew`: then threads also answer the requests in any order.
+    of pytest. With `anew`, they are recorded again, and threads answer the requests in any order.
     """
     given = config() if values is None else values
 

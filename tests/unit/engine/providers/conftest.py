@@ -19,7 +19,10 @@ def fake() -> Iterator[FakeApi]:
 
 @pytest.fixture
 def provider(fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Callable[..., KubernetesProvider]:
-    """Return a function that creates providers for the fake API. It makes retries without a wait."""
+    """Return a function that creates providers for the fake API.
+
+    The providers wait only a millisecond before they retry a request.
+    """
     monkeypatch.setattr(api_module, "_FIRST_PAUSE", 0.001)
 
     def make(*, preview: bool = False, **config: Any) -> KubernetesProvider:
