@@ -116,7 +116,7 @@ def _ask(cluster: Cluster, command: str) -> float:
 def _fill(cluster: Cluster, midnight: int) -> None:
     """Fill a day with records of jobs, at equal intervals.
 
-    Each record is a copy of the record of a real job and of its batch step.
+    Run one real job, then copy its record and the record of its batch step for each job of the day.
     """
     job = cluster.user("sbatch --parsable --wait --output=/dev/null --mem=100 --wrap=true")
     eventually("sacct shows the job", lambda: cluster.records("State", where=f"-j {job}") != [])

@@ -1,7 +1,7 @@
 """Throughput of jobs and nodes on a running stack, compared with Slurm outside the stack.
 
-Each comparison measures its two variants in the order ABBA, so that other load slows both variants
-equally.
+Each comparison measures its two variants in the order A, B, B, A, so that other load slows both
+variants equally.
 """
 
 import datetime

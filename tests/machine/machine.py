@@ -62,7 +62,7 @@ def _boot(command: list[str], machine: Machine) -> subprocess.Popen[bytes]:
     """Start the machine, and return QEMU's process when login works.
 
     The machine's kernel sometimes crashes (panics) during its start, because QEMU's emulation with
-    several threads has a race for code that modifies itself. Then repeat the start.
+    several threads has a race for code that modifies itself. In this case, start it again.
     """
     for _ in range(_BOOTS):
         process = _start(command, machine)

@@ -367,10 +367,11 @@ def _no_collection() -> Iterator[None]:
 
 @contextmanager
 def _lean_sdk() -> Iterator[None]:
-    """Skip work of Pulumi's SDK that takes a third of its time but does not affect a recording.
+    """Skip work that takes a third of the SDK's time, but does not affect a recording.
 
-    The SDK describes the call stack of each resource, which the recorder ignores. It unwraps the
-    same types again and again. Its search for unknown values leaves a reference cycle each time.
+    The SDK describes the call stack of each resource, but the recorder ignores this description.
+    The SDK unwraps the same types again and again. Its search for unknown values leaves a reference
+    cycle each time.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sdk_resource, "_get_stack_trace", source_pb2.StackTrace)

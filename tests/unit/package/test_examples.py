@@ -126,7 +126,9 @@ def test_other_programs_read_the_outputs_through_a_stack_reference(
 
     (provider,) = graph.of_type("pulumi:providers:kubernetes")
     assert opened(provider.inputs["kubeconfig"]) == opened(outputs["kubeconfig"])
-    assert provider.inputs["kubeconfig"] != opened(outputs["kubeconfig"]), "stays secret"
+    assert provider.inputs["kubeconfig"] != opened(outputs["kubeconfig"]), (
+        "the kubeconfig must stay secret"
+    )
     assert graph.one("links").inputs["data"] == {"rest": outputs["rest_url"]}
     assert graph.one("links").inputs["metadata"]["namespace"] == outputs["namespace"]
     assert graph.outputs == {"nodes": {"cpu": 2, "big": 1}}

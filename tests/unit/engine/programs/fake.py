@@ -1,4 +1,4 @@
-"""A fake provider, whose resources are entries of a dictionary. Inputs make it fail or wait.
+"""A fake provider, whose resources are entries of a dictionary. Inputs can make it fail or wait.
 
 Inputs of ``test:index:Thing``:
 

@@ -88,7 +88,10 @@ class Lab:
         return self.ran()
 
     def ran(self) -> list[str]:
-        """Return the scripts since the last call, each with the last byte of the host's address."""
+        """Return the scripts that ran since the last call, such as `1 reset.sh`.
+
+        The number is the last byte of the host's address.
+        """
         log = self.sandbox.root / "log"
         lines = log.read_text().splitlines() if log.exists() else []
         log.unlink(missing_ok=True)

@@ -108,7 +108,9 @@ def test_next_run_deletes_an_old_resource_whose_deletion_failed(sandbox: Sandbox
     text = sandbox.state_file.read_text()
     sandbox.state_file.write_text(text.replace('"fail":"delete"', '"fail":"no"'))
     sandbox.world.drain()
-    assert sandbox.preview(expect_no_changes=True).code == 1, "a pending deletion is a change"
+    assert sandbox.preview(expect_no_changes=True).code == 1, (
+        "the preview must count a pending deletion as a change"
+    )
     assert sandbox.up().code == 0
     assert sandbox.world.drain() == ["delete a"]
 

@@ -372,7 +372,9 @@ def test_configmap_is_replaced_unless_the_provider_makes_it_mutable() -> None:
     new = provider.check(token, URN, old, {"data": {"a": "2"}})
     found = provider.diff(Resource(URN, token, "x", "slurm/x", old, {}), new)
     assert found.replaces == ("data.a",)
-    assert not found.delete_before_replace, "generated names do not collide"
+    assert not found.delete_before_replace, (
+        "two objects with generated names can exist at the same time"
+    )
 
 
 def test_namespace_change_creates_the_new_object_before_deleting_the_old() -> None:

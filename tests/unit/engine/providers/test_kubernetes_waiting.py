@@ -260,7 +260,7 @@ def test_note_shows_why_a_pod_cannot_be_scheduled() -> None:
     ]
     pods = Pods(cast(Api, Cluster()), (pod(conditions=conditions),))
     assert pods.trouble() == "pod slurm/it-0: Unschedulable: 0/2"
-    assert not pods.failure(), "a node may join while the update waits"
+    assert not pods.failure(), "the wait must continue, because a node may still join"
 
 
 # --------------------------------------------------------------------------------- Deployments
