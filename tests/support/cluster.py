@@ -243,7 +243,10 @@ class Cluster:
         return sorted(self.in_pod(controller, "slurmctld", *ask, check=False).splitlines())
 
     def settled_queue(self, controller: str) -> list[str]:
-        """Return the queue as soon as no job is COMPLETING, a state that may end at any time."""
+        """Return the queue as soon as no job is COMPLETING.
+
+        This state may end at any time, so a queue with such a job may differ from a later queue.
+        """
 
         def settled() -> list[str]:
             jobs = self.queue(controller)

@@ -143,10 +143,10 @@ def test_unavailable_nodes_are_listed_with_their_slurm_state() -> None:
         f"drng {ROLL}: gets new settings when its jobs have ended",
     ],
 )
-def test_nodes_that_return_by_themselves_are_not_missing(state: str) -> None:
+def test_nodes_that_return_by_themselves_are_not_reported_missing(state: str) -> None:
     assert absent(["cpu-0"], {"cpu-0": state}) == []
 
 
 @pytest.mark.parametrize("state", ["drng new disk", "idle* none", "down~ slurmstack:start:quota"])
-def test_nodes_that_do_not_return_by_themselves_are_missing(state: str) -> None:
+def test_nodes_that_do_not_return_by_themselves_are_reported_missing(state: str) -> None:
     assert absent(["cpu-0"], {"cpu-0": state}) == [f"cpu-0: {state}"]

@@ -171,7 +171,7 @@ def test_quantities_of_the_same_amount_are_equal(one: Any, other: Any) -> None:
 
 
 @given(st.text(max_size=6))
-def test_any_text_can_be_parsed_as_a_quantity(text: str) -> None:
+def test_parsing_any_text_as_a_quantity_never_fails(text: str) -> None:
     quantity(text)
 
 
@@ -219,7 +219,7 @@ def test_absent_and_empty_value_of_a_variable_are_equal(kept: dict[str, Any]) ->
 
 
 def placed(path: Path, value: Any) -> dict[str, Any]:
-    """Return a manifest with one value at a path."""
+    """Return a manifest that contains only one value, at this path."""
     for step in reversed(path):
         value = [value] if isinstance(step, int) else {step: value}
     return cast(dict[str, Any], value)
