@@ -21,7 +21,7 @@ pytest_plugins = ["tests.support.report"]
 _FOUND = pytest.StashKey[bool]()
 """Whether a Docker engine answered before the tests started. If so, the tests do not stop it."""
 _USERS = pytest.StashKey[IO[str]]()
-"""A lock that all runs share while their tests may need Docker."""
+"""A shared lock. Each run of pytest holds it to its end, so that only the last run stops Docker."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

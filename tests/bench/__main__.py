@@ -1,7 +1,7 @@
 """`make bench`: measure durations, CPU time and memory.
 
 Many figures are ratios of two values from the same run: a ratio depends less on the machine.
-It deploys a separate stack, `bench`, and removes this stack at the end.
+The benchmark deploys a separate stack, `bench`, and removes this stack at the end.
 `docs/benchmarks.md` explains each figure.
 """
 
@@ -73,8 +73,8 @@ def stack() -> Iterator[None]:
     write_stack(
         BENCH.stack,
         cluster=local_cluster(2, api_port=18443, ssh_port=14222),
-        # If slurmctld is gone before the workers, each worker waits for slurmctld when it stops.
-        # Shorten this wait, because each round removes the stack.
+        # If slurmctld is gone before a worker, the worker waits for slurmctld when it stops.
+        # Shorten this wait (`drain_grace`), because each round removes the stack.
         nodesets=[NODESET | {"drain_grace": 1}],
     )
     down = ["make", "down", f"STACK={BENCH.stack}", "ENGINE=embedded"]
@@ -84,7 +84,8 @@ def stack() -> Iterator[None]:
             execute(down, timeout=300)
         yield
     finally:
-        # Ignore a second Ctrl-C: `make` would also get the signal and leave the stack half removed.
+        # Ignore a second Ctrl-C. Otherwise, `make down` would also get the signal, and a part of
+        # the stack would stay.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         say("removing the stack")
         if execute(down, check=False, timeout=300).returncode:
@@ -206,7 +207,7 @@ def start(figures: Figures, cold: bool) -> None:
     module("images.build", timeout=1800)
     say("starting the cluster")
     up = seconds(lambda: module("local", "up", timeout=1800))
-    figures.add("cluster from nothing, with images built already", up)
+    figures.add("start of a cluster, with images built before", up)
 
 
 def deploys(figures: Figures, rounds: int) -> None:

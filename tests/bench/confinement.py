@@ -1,7 +1,7 @@
-"""Cost of confining jobs: `srun true` and jobs per second, with and without cgroups.
+"""Measure how much cgroups slow jobs down: `srun true` and job arrays, with and without cgroups.
 
 This needs no Kubernetes: two clusters of one node run in containers. Each round measures both
-once, in random order, so that other load on the machine affects both equally.
+clusters once, in random order, so that other load on the machine affects both equally.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Cost of exporting metrics of a large Slurm cluster, compared with a classic exporter.
+"""Measure how much the exporter loads a large Slurm cluster, compared with a classic exporter.
 
 A real slurmctld runs in a container. It has 5,000 nodes without a slurmd, 50,000 held jobs, and one
 more node that runs jobs. No Kubernetes is needed.
@@ -97,8 +97,9 @@ echo $sent $(($(date +%s%N) - begin))
 """
 """Script that prints the number of jobs, and the nanoseconds until all have ended.
 
-One batch waits while the next is submitted, so that the node always has jobs. The script does not
-use squeue: squeue requests all jobs, which is the load to be measured.
+The script submits a batch of jobs while the jobs of the batch before it are still pending or
+running, so that the node always has jobs. The script does not use squeue: squeue requests all jobs,
+which is the load that the benchmark measures.
 """
 PROGRAM = f"""
 import os, resource, subprocess
@@ -170,7 +171,7 @@ class Large:
     def _end(self, pattern: str) -> None:
         """Stop an exporter, and wait until its programs end: they would slow the next measurement.
 
-        `pattern` matches the exporter's command line, but not the command line with pkill.
+        `pattern` matches the command line of the exporter, but not the command line of pkill.
         """
         self.exporter.run(f"pkill -f '{pattern}'", user="root")
         running = f"pgrep -f '{pattern}'; pgrep 'squeue|sinfo|sdiag|snapshot'; true"
@@ -253,10 +254,10 @@ def _cost(figures: Figures, cluster: Large) -> None:
     figures.add("scrape, longest", max(scrapes), at_most=0.5)
     figures.add("peak memory of the exporter under scrapes, in MB", peak, at_most=300)
     both = peak + cluster.peak_of_program() / MB
-    figures.add("the same with its largest program, in MB", both, at_most=300)
-    # Subtract one: `cluster.calls` runs sdiag, which is itself a call of slurmctld.
-    figures.add("calls of slurmctld in an interval", (calls - before - 1) / done, at_most=5)
-    figures.add("slurmctld's time for the calls in an interval", (answering - answered) / done)
+    figures.add("peak memory of the exporter and its largest program, in MB", both, at_most=300)
+    # Subtract one: `cluster.calls` runs sdiag, which itself sends a request to slurmctld.
+    figures.add("requests to slurmctld in an interval", (calls - before - 1) / done, at_most=5)
+    figures.add("slurmctld's time for requests in an interval", (answering - answered) / done)
 
 
 def _reads(url: str) -> float:
@@ -283,9 +284,9 @@ def _classic_cost(figures: Figures, cluster: Large) -> None:
     before, answered = cluster.calls()
     took = [seconds(lambda: cluster.exporter.run(cluster.forks)) for _ in range(FORKED)]
     calls, answering = cluster.calls()
-    figures.add("scrape by forks of sinfo and squeue, median", statistics.median(took))
-    figures.add("calls of slurmctld in a scrape by forks", (calls - before - 1) / FORKED)
-    figures.add("slurmctld's time for the calls in a scrape", (answering - answered) / FORKED)
+    figures.add("scrape of the classic exporter, median", statistics.median(took))
+    figures.add("requests to slurmctld in a classic scrape", (calls - before - 1) / FORKED)
+    figures.add("slurmctld's time for a classic scrape", (answering - answered) / FORKED)
 
 
 def _beside_jobs(figures: Figures, cluster: Large) -> None:
@@ -301,9 +302,9 @@ def _beside_jobs(figures: Figures, cluster: Large) -> None:
             return _run_beside(cluster, cluster.scraped)
 
     took = alternate(lambda: _run(cluster), ours, classic, rounds=PAIRS)
-    what = f"jobs per second, read every {INTERVAL} s against not at all"
+    what = f"ratio of jobs per second, a read every {INTERVAL} s to no exporter"
     _ratios(figures, what, [none / some for none, some, _ in took], at_least=0.97)
-    what = "jobs per second, with forks as often against without"
+    what = f"ratio of jobs per second, classic scrapes every {INTERVAL} s to no exporter"
     _ratios(figures, what, [none / some for none, _, some in took])
 
 
@@ -316,7 +317,8 @@ def _ratios(
 
 
 def _run_beside(cluster: Large, reads: Callable[[], float]) -> float:
-    """Return the seconds of `_run` while an exporter runs. `reads` counts the exporter's reads."""
+    """Call `_run` while an exporter runs, and return its result. `reads` returns the number of
+    reads that the exporter has completed so far."""
     before = reads()
     took = _run(cluster)
     done = reads() - before

@@ -1,4 +1,7 @@
-"""Cost of a reconciler pass over 5,000 nodes, and of one run of a node's checks.
+"""Measure the time, CPU time and memory of the reconciler and of the checks of a node.
+
+A pass of the reconciler reads the state of all nodes once, and then drains nodes and lifts drains.
+The benchmark measures passes over 5,000 nodes, and runs of all checks on one node.
 
 This runs in containers, without Kubernetes. slurmctld and slurmrestd are real. One slurmd
 represents all nodes, and answers slurmctld for each of them. `tests.bench.kubernetes` provides the
@@ -40,7 +43,7 @@ from tests.support.waiting import eventually
 NODES, FEW = 5000, 500
 NODESET = "gpu"
 FRONT = "front-0"
-"""The node whose slurmd represents all others."""
+"""The node whose slurmd also answers slurmctld for all other nodes."""
 ROUNDS = 5
 CHANGES = 10
 """Number of nodes that fail in each round, and number of nodes that recover. The number applies to
@@ -89,7 +92,7 @@ httpx.Client.send = counted
 main(sys.argv[1:])
 print(json.dumps(asked), file=sys.stderr)
 """
-"""Program that runs a pass and counts its requests."""
+"""Program that runs a pass of the reconciler, and counts the requests that the pass sends."""
 
 
 CORDON = f"""
@@ -141,7 +144,7 @@ def measure(figures: Figures) -> None:
 
 
 def passes(figures: Figures, many: "Cluster") -> None:
-    """Measure passes that only report the changes (--dry-run), and passes that apply them."""
+    """Measure passes that only report the changes (--dry-run), and passes that make the changes."""
     say(f"reconciler passes over {NODES} nodes, a fifth drained, with {3 * CHANGES} changes each")
     many.look("--dry-run")
     found: dict[str, list[Used]] = {"--dry-run": [], "--once": []}
@@ -492,7 +495,7 @@ def simulated(count: int) -> Callable[[dict[str, Any]], None]:
 
 
 def checks(figures: Figures, front: Slurmctld) -> None:
-    """Measure a pass of all checks on a healthy node with eight GPUs and InfiniBand."""
+    """Measure one run of all checks on a healthy node with eight GPUs and InfiniBand."""
     stack = alone(edited(1))
     (nodeset,) = stack.nodesets
     # Repeat the record of the first of the eight GPUs, which is healthy.

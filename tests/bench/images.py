@@ -1,4 +1,4 @@
-"""Cost of jobs in images: starts from the cache, pulls without a cache, reading small files.
+"""Measure jobs in images: starts from the cache, pulls without a cache, reads of small files.
 
 Two nodes and a registry with TLS run in containers. The variants of a measurement alternate in
 random order, so that other load on the machine affects all variants equally.

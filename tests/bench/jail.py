@@ -1,8 +1,9 @@
-"""Cost of running jobs isolated in the jail: `srun true` with and without the SPANK plugin.
+"""Measure how much longer `srun true` takes when the SPANK plugin isolates the job in the jail.
 
 This needs no Kubernetes: slurmctld and one slurmd run in containers. The variants (`WAYS`)
-alternate in random order, so that other load on the machine affects all of them equally. Such load
-can exceed the measured cost by far, so the figures use the first quartile of the times.
+alternate in random order, so that other load on the machine affects all of them equally. Other load
+can slow a run down by much more than the plugin does, so the figures use the first quartile of the
+times.
 """
 
 import random
@@ -17,7 +18,7 @@ from tests.support.spank import Node, one_node
 
 ROUNDS = 20
 STEPS = 5
-"""Number of measured steps in each allocation; a first step is not measured."""
+"""Number of measured steps in each allocation. One more step runs before them, unmeasured."""
 STACK = f"{c.WORKER_SPOOL}/conf-cache/plugstack.conf"
 SIZES = {"tmp": "64MiB", "var_tmp": "64MiB", "shm": "64MiB"}
 WITHOUT = "without the plugin"

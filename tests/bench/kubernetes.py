@@ -82,8 +82,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def _other(self, path: str) -> Object:
         """Answer a GET request for an object that is neither a Node nor a Pod.
 
-        The answer is an empty list of StatefulSets, a PodDisruptionBudget that permits all
-        evictions, or the memory: the ConfigMap in which the reconciler keeps its state.
+        The answer is one of three: an empty list of StatefulSets; a PodDisruptionBudget that
+        permits all evictions; or the ConfigMap in which the reconciler keeps its state.
         """
         if path.endswith("/statefulsets"):
             return {"metadata": {"resourceVersion": "1"}, "items": []}
@@ -92,7 +92,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         return self.world.memory
 
     def do_PATCH(self) -> None:
-        """Patch the reconciler's memory, the only object that the reconciler changes here."""
+        """Patch the ConfigMap with the reconciler's state, the only object that a pass changes."""
         memory, body = self.world.memory, self._body()
         version = memory["metadata"]["resourceVersion"]
         if "configmaps" not in self.path or body["metadata"]["resourceVersion"] != version:

@@ -1,7 +1,7 @@
 """Throughput of jobs and nodes on a running stack, compared with Slurm outside the stack.
 
-Each comparison measures its two variants in the order ABBA, so that other load slows both variants
-equally.
+Each comparison measures its two variants in the order A, B, B, A, so that other load slows both
+variants equally.
 """
 
 import datetime
@@ -115,7 +115,7 @@ def throughput(figures: Figures, cluster: Cluster) -> None:
     cluster.wait_for_nodes("cpu-0", "cpu-1", timeout=180)
     compare(figures, ("jobs per second, on the stack", "jobs per second, outside"), took, JOBS)
     ratio = statistics.median(there / here for here, there in took)
-    figures.add("jobs per second, the stack against outside", ratio, at_least=0.95)
+    figures.add("ratio of jobs per second, on the stack to outside", ratio, at_least=0.95)
 
 
 def submissions(figures: Figures, cluster: Cluster) -> None:
@@ -141,7 +141,7 @@ def submissions(figures: Figures, cluster: Cluster) -> None:
         SUBMISSIONS,
     )
     ratio = statistics.median(sbatch / http for http, sbatch in took)
-    figures.add("submissions per second, HTTP against sbatch", ratio, at_least=0.8)
+    figures.add("ratio of submissions per second, HTTP to sbatch", ratio, at_least=0.8)
 
 
 # --- Nodes ---------------------------------------------------------------------------------------
@@ -178,7 +178,11 @@ def more_nodes(figures: Figures, cluster: Cluster) -> None:
     figures.add(f"{ADDED} more nodes are idle", statistics.median(idle))
     figures.add(f"{ADDED} more nodes run slurmd", statistics.median(running))
     ratio = statistics.median(late / early for late, early in zip(idle, running, strict=True))
-    figures.add(f"{ADDED} more nodes, idle against running", ratio, at_most=1.3)
+    figures.add(
+        f"{ADDED} more nodes, ratio of the time until idle to the time until slurmd runs",
+        ratio,
+        at_most=1.3,
+    )
 
 
 def slurmd_started(cluster: Cluster) -> float:

@@ -1,4 +1,4 @@
-"""Time without a controller after the loss of its Kubernetes node."""
+"""Measure how long no controller answers after the active controller's Kubernetes node is lost."""
 
 import datetime
 import time
@@ -15,7 +15,9 @@ the node that remains."""
 
 
 def measure(figures: Figures, cluster: Cluster) -> None:
-    """Measure with a standby controller, then with one controller and its placeholder pod.
+    """Measure with a standby controller, then with one controller and a placeholder pod.
+
+    The placeholder pod runs on another Kubernetes node, and reserves room for the controller there.
 
     The stack runs without accounting: if the lost node had also run slurmdbd, the new controller
     would need at least one more minute.

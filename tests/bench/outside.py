@@ -27,7 +27,7 @@ def slurm(settings: Settings, nodesets: Sequence[str], jail: Path) -> Iterator[S
     """Run these nodesets outside the stack, and yield a container that can submit jobs.
 
     Nodes have the same size as on the stack. Jobs run in the stack's own jail. slurmctld's state is
-    on the same disk. Only addresses and keys differ.
+    on the same disk as on the stack. Only addresses and keys differ.
     """
     secret = secrets.token_hex(64)
     files = {f"{c.SLURM_ETC}/{name}": text for name, text in config_files(settings).items()}

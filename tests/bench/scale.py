@@ -150,7 +150,7 @@ def pod(name: str, machine: str) -> Pod:
 
 
 def on_demand(figures: Figures) -> None:
-    """Measure one pass of the agent over nodes that a job wakes at the same time.
+    """Measure how fast the agent decides about nodes on demand that all wake at the same time.
 
     Also count the agent's requests until all nodes are awake. This process simulates slurmrestd
     and Kubernetes' API.
@@ -174,7 +174,7 @@ def on_demand(figures: Figures) -> None:
     figures.add(f"requests until {WOKEN} nodes are awake", len(nodes.requests))
     for what in ("pods", "podtemplates"):
         first, *_, last = times = nodes.lists(what)
-        # Round the rate: the agent starts a pass each second, but lists objects slightly later.
+        # Round the rate, because the agent's requests for lists do not come exactly every second.
         rate = round((len(times) - 1) / (last - first), 2)
         figures.add(f"lists of {what} in a second, until all are awake", rate, at_most=1)
 

@@ -38,11 +38,12 @@ def measure(figures: Figures, cluster: Cluster) -> None:
     finally:
         cluster.run(f"rm -rf /{FOLDER}")
     ratio = statistics.median(inside / outside for inside, outside in took)
-    figures.add(f"untar of {FILES} files, in a job against outside", ratio, at_most=1.05)
+    figures.add(f"ratio of untar of {FILES} files, in a job to outside", ratio, at_most=1.05)
 
 
 def _untar(root: str) -> str:
-    """Return a command that prints the nanoseconds of untar, without the cleanup."""
+    """Return a command that unpacks the archive, prints the duration of unpacking in nanoseconds,
+    and removes the files again."""
     return (
         f"cd {root}/{FOLDER} && begin=$(date +%s%N) && tar xf tree.tar && "
         "echo $(($(date +%s%N) - begin)); rm -r tree"

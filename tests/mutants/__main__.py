@@ -98,7 +98,7 @@ def main() -> int:
         return 130
     except ClusterLeftError as error:
         say(f"error: {error}")
-        keep = True  # The message names a command that runs in the folder.
+        keep = True  # Keep the folder: the message names a command that must run in it.
         return 1
     finally:
         if not keep:

@@ -68,6 +68,6 @@ class Scratch:
 
 def _write(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
-    # Remove compiled code. Python compares only size and mtime (in seconds) of a source file. It
-    # would not notice a change within the same second that keeps the size.
+    # Remove compiled code. Python compares only size and mtime (in seconds) of a source file. So it
+    # would not notice a change that keeps the size, if both versions were written in one second.
     shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Judge a fault by pytest's report."""
+"""Decide from pytest's report whether a test catches a fault."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -87,8 +87,8 @@ def problem_without(run: Run, test: str) -> str:
 def verdict(fault: Fault, test: str, run: Run) -> tuple[Verdict, str]:
     """Return a test's verdict on a fault, and the reason if the test does not catch it.
 
-    Only a failure of the test itself catches the fault, with pytest's exit code 1. A fault with
-    `setup_may_fail` is also caught by an error in the test's setup.
+    The test catches the fault if the test itself fails and pytest's exit code is 1. If the fault
+    has `setup_may_fail`, an error in the test's setup also catches the fault.
     """
     code, outcomes = run.ended.code, run.outcomes(test)
     counted = {"failed", "error"} if fault.setup_may_fail else {"failed"}

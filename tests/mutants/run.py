@@ -34,7 +34,7 @@ _OPTIONS: Final[Mapping[Tier, Sequence[str]]] = {
 
 Say: TypeAlias = Callable[[str], None]
 Problem: TypeAlias = tuple[str, str]
-"""Why a test cannot judge a fault, and the output that shows the reason."""
+"""Why a test does not pass without the fault, and the output that shows the reason."""
 
 
 class ClusterLeftError(Exception):
@@ -98,7 +98,7 @@ class Runner:
             stack = file.name.split(".")[1]
             self._say(f"cluster: removing stack {stack}")
             command = ["make", "down", f"STACK={stack}", "ENGINE=embedded"]
-            # Use a separate object, so that an interruption does not end this command.
+            # Use a new `Commands`: after an interruption, `self._commands` starts no more commands.
             ended = Commands().run(command, copy.root, self._log(), DOWN_SECONDS)
             if ended.code != 0:
                 raise ClusterLeftError(

@@ -29,8 +29,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def stack_of(project: Path) -> Iterator[StackOf]:
-    """Return a function. Given the name of a stack file, it returns the stack's resources, and the
-    exceptions that the file allows."""
+    """Return a function that takes the name of a stack file. The function returns the stack's
+    resources, and the exceptions to policy rules that the file allows."""
     cached: dict[str, tuple[Stack, Allowed]] = {}
     with pytest.MonkeyPatch.context() as monkeypatch:
 

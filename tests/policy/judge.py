@@ -28,7 +28,7 @@ from policy.pack import policies
 from tests.support.graph import Graph
 
 UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
-"""Text that the SDK uses in place of a text that Pulumi knows only during the update."""
+"""Text that the SDK uses in a preview for a value that Pulumi knows only during the update."""
 MADE = "random:index/randomPassword:RandomPassword"
 SECRET = "always the same"
 """Value of every generated secret in the recorded stacks."""
@@ -103,8 +103,8 @@ def _options(one: Shown) -> PolicyResourceOptions:
 
 
 def judge(stack: Sequence[Shown], allowed: Allowed, of: Iterable[str] | None = None) -> Judgement:
-    """Run all policies. `of` contains the names of the resources that the policies about single
-    resources judge. By default, they judge all resources."""
+    """Run all policies. The policies about single resources judge only the resources whose names
+    are in `of`, by default all resources."""
     broken: set[tuple[str, str]] = set()
     unknown: set[tuple[str, str]] = set()
     resources = _resources(stack)

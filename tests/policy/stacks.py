@@ -1,4 +1,4 @@
-"""The stack files whose resources the tests of the policy pack judge."""
+"""The stack files whose resources the tests check with the policy pack."""
 
 from collections.abc import Callable
 
@@ -9,4 +9,5 @@ from tests.support.stack import FILES
 STACKS = [path.name.split(".")[1] for path in FILES]
 
 StackOf = Callable[[str], tuple[Stack, Allowed]]
-"""Resources that the program requests for a stack file, and what that file allows."""
+"""Function that takes the name of a stack file, and returns the resources that the program
+registers, and the exceptions to policy rules that the file allows."""

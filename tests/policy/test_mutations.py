@@ -144,8 +144,10 @@ def deployed(stack: Stack) -> Stack:
 
 
 def replaced(name: str) -> Change:
-    """Return a change: a preview shows the replacement of a resource. Of the replacement, only the
-    requested values are known."""
+    """Return a change after which the stack is like a preview that replaces this resource.
+
+    Such a preview shows the replacement without a resourceVersion: Kubernetes sets it only later.
+    """
     return lambda stack: edited(
         deployed(stack), name, lambda props: props["metadata"].pop("resourceVersion")
     )
@@ -549,7 +551,9 @@ def test_policies_report_each_mistake(stack_of: StackOf, one: Mistake) -> None:
 
 FINE: dict[str, Change] = {
     "the stack is deployed": deployed,
-    "a new nodeset mounts the jail that others already mount": replaced("nodeset-cpu-slurmd"),
+    "a new nodeset mounts the jail that other nodesets already mount": replaced(
+        "nodeset-cpu-slurmd"
+    ),
     "an init container runs as root in slurmd's pod": security(
         "nodeset-cpu-slurmd", GUARD, runAsUser=0.0
     ),

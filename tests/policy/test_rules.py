@@ -25,7 +25,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Case:
-    """Resources that pass a rule; `bad` at `path` in the first resource would violate the rule."""
+    """Resources that follow a rule; the first one violates it with the value `bad` at `path`."""
 
     rule: str
     path: Path
@@ -201,12 +201,12 @@ def judged_by(rule: str, resources: Sequence[Shown]) -> Judgement:
 
 
 def test_every_rule_has_a_test_case() -> None:
-    # idle-exceptions needs no case: it looks only at names, which are always known.
+    # idle-exceptions needs no case: it reads only names, and no name is ever unknown.
     assert [case.rule for case in CASES] == [n for n in NAMES if n != "idle-exceptions"]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.rule)
-def test_rule_passes_valid_resources_and_reports_violations(case: Case) -> None:
+def test_rule_accepts_valid_resources_and_reports_violations(case: Case) -> None:
     assert judged_by(case.rule, case.resources) == Judgement(frozenset(), frozenset())
     assert judged_by(case.rule, put(case, case.bad)) == Judgement(
         frozenset({(case.rule, "it")}), frozenset()

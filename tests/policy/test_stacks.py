@@ -30,7 +30,7 @@ def test_stack_follows_all_policies_except_where_it_names_exceptions(
 
     assert judgement.broken == frozenset()
     assert judgement.unknown == frozenset()
-    assert len(stack) > 100, "the whole program is recorded"
+    assert len(stack) > 100, "the recording must contain the whole program"
 
 
 def test_jail_server_needs_exactly_the_exceptions_in_its_documentation(

@@ -198,7 +198,10 @@ class Cluster:
 def start_database(
     start: Start, volume: str | None = None, pool: int = POOL, **options: Any
 ) -> Database:
-    """Return a database that has not been started, on a volume or on a mount from `options`."""
+    """Create the container of a database, but do not start the database.
+
+    The data is on the volume named `volume`. Without it, `options` must mount a place for the data.
+    """
     volumes = {"volumes": {volume: {"bind": c.DATABASE_DATA}}} if volume else {}
     container = start("database", entrypoint="", **volumes, **options)
     put(container, {f"{c.DATABASE_PASSWORD}/password": PASSWORD})
@@ -244,7 +247,8 @@ def accounted(edit: Callable[[dict[str, Any]], object] = lambda values: None) ->
 def one_cluster(config: Settings, room: str | None = ROOM, pool: int = POOL) -> Iterator[Cluster]:
     """Start a cluster of one node with accounting.
 
-    `room` and `pool` have the meaning of their defaults, ROOM and POOL.
+    `room` is the size of the database's volume. With None, the volume is on disk and has no limit.
+    `pool` is the database's memory for tables, in MiB.
     """
     secret = secrets.token_hex(64)
     domain = config.cluster.domain

@@ -36,7 +36,7 @@ class Alerts(abc.ABC):
     def check_alerts_of(
         self, fault: AbstractContextManager[None], alerts: Collection[str], timeout: float
     ) -> None:
-        """Check that a fault raises all these alerts, and that none was active before."""
+        """Check that a fault raises all these alerts, none of which was active before the fault."""
         becomes(
             "the set of active alerts before the fault", lambda: self._active(alerts), set(), 900
         )

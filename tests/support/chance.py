@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def shuffled(choices: Sequence[T], rounds: int) -> tuple[random.Random, list[T]]:
-    """Return `rounds` choices in random order, and the generator of this order.
+    """Return `rounds` choices in random order, and the random generator that made this order.
 
     Each choice occurs about equally often. The caller can draw more numbers from the generator.
     """

@@ -26,7 +26,8 @@ from tests.support.waiting import becomes, eventually, patience
 
 NAMESPACE = "slurm"
 _CHECKOUT = int(hashlib.sha256(str(ROOT).encode()).hexdigest()[:4], 16)
-"""Number of this checkout, for unique ports: several checkouts on one machine can run tests."""
+"""Number of this checkout. Ports derive from it, so that tests of several checkouts can run on one
+machine at the same time."""
 _CLUSTERS = ("shared", "edits", "nodesets", "health", "single", "other")
 """Names of the test clusters. A name's position in this tuple defines the cluster's two ports."""
 
@@ -83,8 +84,8 @@ class Cluster:
     def log_out(self) -> None:
         """Close the shared connection.
 
-        Otherwise, a login node that shuts down waits for the connection. The next connection is a
-        new login, at which sshd reads the user's groups again.
+        A login node that shuts down would wait for an open connection. The next connection is also
+        a new login, at which sshd reads the user's groups again.
         """
         shell.forget(self.directory / "ssh_config")
 
@@ -231,7 +232,7 @@ class Cluster:
         return self.controllers().get(self._active()) == node
 
     def move_controller(self, node: str) -> None:
-        """Make this Kubernetes node's controller active; a second node has the other controller."""
+        """Make the controller on this Kubernetes node active. Two nodes have a controller each."""
         if not self.serves_on(node):
             self.kubectl("delete", "pod", self.controller(), timeout=120)
             eventually(f"the controller on {node} is active", lambda: self.serves_on(node))
@@ -242,7 +243,10 @@ class Cluster:
         return sorted(self.in_pod(controller, "slurmctld", *ask, check=False).splitlines())
 
     def settled_queue(self, controller: str) -> list[str]:
-        """Return the queue as soon as no job is COMPLETING, a state that may end at any time."""
+        """Return the queue as soon as no job is COMPLETING.
+
+        This state may end at any time, so a queue with such a job may differ from a later queue.
+        """
 
         def settled() -> list[str]:
             jobs = self.queue(controller)
@@ -319,7 +323,7 @@ class Cluster:
         subprocess.run(command, cwd=ROOT, check=True, timeout=3000)
 
     def state(self) -> str:
-        """Return states of machines, pods and nodes and the ends of logs, for diagnosis."""
+        """Return the states of machines, pods and nodes, and the ends of logs, for diagnosis."""
         slurmctld = ("-c", "slurmctld")
         logs = ("logs", "--selector=slurmstack.dev/component=controller", *slurmctld, "--tail=60")
         asked = (

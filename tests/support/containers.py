@@ -22,7 +22,7 @@ _running: dict[str, Container] = {}
 
 @contextlib.contextmanager
 def none_left() -> Iterator[None]:
-    """After the `with` block, remove the containers that it started, to save CPU time."""
+    """After the `with` block, remove the containers that the block started, to save CPU time."""
     before = set(_running)
     try:
         yield

@@ -59,12 +59,15 @@ def stateful_set(
 
 
 def removed_key(since: int) -> dict[str, Any]:
-    """Return the deletion of a key of `auth.rotations`."""
+    """Return a step that deletes the key of the rotation at this Unix time."""
     return step("delete", _PASSWORD, f"auth-password-{since}", {})
 
 
 def key_secret(*moments: int) -> dict[str, Any]:
-    """Return an edit of the Secret with the keys that the rotations at these Unix times created."""
+    """Return a step that edits the Secret with the authentication keys.
+
+    After the step, the Secret has the first key, and the keys of the rotations at these Unix times.
+    """
     hidden = {"stringData": "[secret]"}
     names = ("auth-password", *(f"auth-password-{since}" for since in moments))
     sources = {"stringData": [urn(_PASSWORD, name) for name in names]}

@@ -111,7 +111,7 @@ class Registration:
 
 
 class _Unasked(mocks.Mocks):
-    """Mocks that set_mocks requires but never calls, because the recorder answers requests."""
+    """Mocks that set_mocks requires. They are never called: the recorder answers all requests."""
 
     def call(self, args: mocks.MockCallArgs) -> tuple[dict[str, Any], None]:
         raise NotImplementedError(args.token)
@@ -255,7 +255,7 @@ def record(
     """Run the unmodified program to its end, and return all its registrations.
 
     `root` contains the files that the settings name. Equal settings are recorded only once in a run
-    of pytest, except with `anew`: then threads also answer the requests in any order.
+    of pytest. With `anew`, they are recorded again, and threads answer the requests in any order.
     """
     given = config() if values is None else values
 
@@ -367,10 +367,11 @@ def _no_collection() -> Iterator[None]:
 
 @contextmanager
 def _lean_sdk() -> Iterator[None]:
-    """Skip work of Pulumi's SDK that takes a third of its time but does not affect a recording.
+    """Skip work that takes a third of the SDK's time, but does not affect a recording.
 
-    The SDK describes the call stack of each resource, which the recorder ignores. It unwraps the
-    same types again and again. Its search for unknown values leaves a reference cycle each time.
+    The SDK describes the call stack of each resource, but the recorder ignores this description.
+    The SDK unwraps the same types again and again. Its search for unknown values leaves a reference
+    cycle each time.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sdk_resource, "_get_stack_trace", source_pb2.StackTrace)

@@ -65,10 +65,12 @@ def objects(kubeconfig: Path, kinds: str, namespace: str, selector: str) -> list
 def applied(
     kubeconfig: Path, kinds: Iterable[Kind], namespace: str
 ) -> dict[tuple[Kind, str], bool]:
-    """Map kind and name of each object in a namespace to whether a Pulumi engine sets its fields.
+    """Return which objects in a namespace a Pulumi engine manages, by kind and name.
 
-    The value is also False for an object that an engine created without fields, such as an empty
-    ConfigMap. Raises ApiError and Unreachable.
+    The value is True if an engine has set fields of the object. It is therefore False also for an
+    object that an engine created without fields, such as an empty ConfigMap.
+
+    Raises ApiError and Unreachable.
     """
     api = _api(kubeconfig, kubeconfig.read_text())
     return {
@@ -103,7 +105,8 @@ def as_account(kubeconfig: Path, token: str) -> kubernetes.Api:
 
 @functools.cache
 def _api(kubeconfig: Path, _content: str) -> Api:
-    """Return a client, cached by path and content: a new cluster may have the same path."""
+    """Return a client. It is cached by the path of the kubeconfig and by its content, because the
+    kubeconfig of a new cluster may have the same path."""
     return Api(find_cluster(read_settings({"kubeconfig": str(kubeconfig)})))
 
 

@@ -10,7 +10,7 @@ TESTS: Final = ROOT / "tests"
 NOTHING: Final = ("unit", "policy")
 """Folders whose tests need neither a container nor a cluster."""
 NEEDS: Final = ("container", "cluster", "machine")
-"""Folders named after what their tests need; the name is also the tests' marker."""
+"""Folders whose name says what their tests need. The name is also the marker of these tests."""
 
 
 @functools.cache

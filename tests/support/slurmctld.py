@@ -86,7 +86,7 @@ _OF_THE_JAIL = ("mpi.conf", "oci.conf", "plugstack.conf")
 
 @dataclass(frozen=True)
 class Slurmctld:
-    """slurmctld in a container; each configuration starts with an empty state."""
+    """slurmctld in a container. `install` removes its state together with the old configuration."""
 
     container: Container
 
@@ -196,9 +196,10 @@ def start_worker(
     hosts: Mapping[str, str] | None = None,
     **options: Any,
 ) -> Slurmctld:
-    """Start a container whose slurmd registers as `node`, with the given `description`.
+    """Start a container whose slurmd registers as `node`.
 
-    `before` gets the container just before slurmd starts.
+    `description` has the node's parameters as in slurm.conf, such as `CPUs=8`. `before` is called
+    with the container just before slurmd starts.
     """
     address = controller_address()
     container = start(

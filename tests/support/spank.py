@@ -106,7 +106,7 @@ class Node:
         code, _ = open_shells.run(
             self.worker.container, command, _ids("researcher"), workdir="/tmp"
         )
-        assert code != 0, "slurmd refuses the job"
+        assert code != 0, "slurmd must refuse the job"
 
         def reason() -> str:
             text = self.worker.log()[before:]

@@ -44,7 +44,7 @@ class Request:
 
 
 class WakingNodes:
-    """`count` nodes, all of which a job has just woken."""
+    """The fake servers, with `count` nodes that a job has just woken."""
 
     def __init__(
         self,

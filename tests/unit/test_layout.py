@@ -21,7 +21,7 @@ FORBIDDEN: Final = (
 )
 """Modules that unit tests must import neither directly nor indirectly.
 
-Their submodules count too.
+The rule also applies to submodules of these modules.
 """
 ALLOWED: Final[Mapping[tuple[str, str], str]] = {
     ("unit/images/test_build.py", "docker.errors"): "raises Docker's errors from a fake client",
@@ -133,7 +133,7 @@ def test_every_test_module_is_in_a_known_folder() -> None:
     assert folders == {*NOTHING, *NEEDS}
 
 
-def test_folder_of_a_test_sets_its_mark(request: pytest.FixtureRequest) -> None:
+def test_folder_of_a_test_sets_its_marker(request: pytest.FixtureRequest) -> None:
     assert need_of(TESTS / "container/nfs/test_nfs.py") == "container"
     assert need_of(TESTS / "cluster/health/test_watch.py") == "cluster"
     assert need_of(Path(__file__)) is None

@@ -1,6 +1,6 @@
-"""Test the mutants: each one fits the code, and only the test that it names judges it.
+"""Each mutant fits the code, and counts as caught only if the test that the mutant names fails.
 
-A mutant is a small fault in a copy of the code. The test that it names must detect the fault.
+A mutant is a small fault in a copy of the code. It names the test that must detect the fault.
 """
 
 import ast

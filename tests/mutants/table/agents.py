@@ -8,7 +8,7 @@ _UNIT: Final = "tests/unit/agents"
 
 FAULTS: Final = (
     Fault(
-        "others can read a user's images",
+        "other users can read a user's images",
         "agents",
         "agents/containers/cache.py",
         "            path.chmod(_PRIVATE)\n",
@@ -82,7 +82,7 @@ FAULTS: Final = (
         f"{_UNIT}/containers/test_watch.py::test_program_with_only_harmless_errors_has_succeeded",
     ),
     Fault(
-        "others can read skopeo's credentials",
+        "other users can read skopeo's credentials",
         "agents",
         "agents/containers/credentials.py",
         "os.O_EXCL, 0o600)",
@@ -90,7 +90,7 @@ FAULTS: Final = (
         f"{_UNIT}/containers/test_credentials.py::test_authfile_is_private",
     ),
     Fault(
-        "a link in an image is followed to a file of the user",
+        "a link in an image leads to a file outside of the image",
         "agents",
         "agents/containers/surroundings.py",
         "if path.is_symlink() or path.parent.is_symlink() or not path.is_file():",
@@ -149,7 +149,7 @@ FAULTS: Final = (
         "::test_jobs_cannot_open_the_directories_that_slurm_locks[version_1]",
     ),
     Fault(
-        "the reconciler drains one node more than its share",
+        "the reconciler drains one node more than its share allows",
         "agents",
         "agents/reconciler/plan.py",
         "room = Room(max(1, int(wanted.share * len(nodes))), taken)",
@@ -173,7 +173,7 @@ FAULTS: Final = (
         f"{_UNIT}/test_tree.py::test_links_that_are_followed_stay_in_the_tree",
     ),
     Fault(
-        "a folder that replaces a new home is given to the user",
+        "a folder that someone put in place of a new home gets a new owner",
         "agents",
         "agents/homes.py",
         "if made.st_uid != os.geteuid() or made.st_mode & 0o077:",
@@ -312,7 +312,7 @@ FAULTS: Final = (
         f"{_UNIT}/exporter/test_rows.py::test_tasks_of_an_array_are_counted",
     ),
     Fault(
-        "a refresh of the jail follows a link out of it",
+        "a refresh of the jail follows a link out of the jail",
         "agents",
         "agents/tree.py",
         "_IN_ROOT | (0 if links else _NO_SYMLINKS)",
@@ -386,7 +386,7 @@ FAULTS: Final = (
         f"{_UNIT}/ondemand/test_plan.py::test_sleeping_nodes_over_the_cost_ceiling_are_drained",
     ),
     Fault(
-        "a job ends with its node if slurmctld lost the node's start",
+        "a node with a job loses its pod if slurmctld lost the node's start",
         "agents",
         "agents/ondemand/plan.py",
         '        if pod.is_ready and record.state & {"ALLOCATED", "MIXED"}:\n            return\n',
@@ -394,7 +394,7 @@ FAULTS: Final = (
         f"{_UNIT}/ondemand/test_plan.py::test_actions_of_a_node",
     ),
     Fault(
-        "the agent of nodes on demand lifts drains of people",
+        "the agent of nodes on demand lifts drains that people set",
         "agents",
         "agents/ondemand/plan.py",
         "    return record.reason == LEAVE or (",
@@ -460,7 +460,7 @@ FAULTS: Final = (
         f"{_UNIT}/reconciler/test_disruption.py::test_nodes_with_suspended_jobs_are_protected",
     ),
     Fault(
-        "an update continues after a node that does not return",
+        "an update continues although an updated node does not return",
         "agents",
         "agents/reconciler/roll.py",
         "            elif late is None and self._may_begin(view) and not view.is_to_drain:\n",
@@ -517,7 +517,7 @@ FAULTS: Final = (
         f"{_UNIT}/reconciler/test_topology.py::test_blocks_of_any_labels_are_valid",
     ),
     Fault(
-        "a label of each machine makes slurmctld compute distances for hours",
+        "a label with many values makes slurmctld compute distances for hours",
         "agents",
         "agents/reconciler/topology.py",
         "    while len(leaves) + len(above) > MOST_SWITCHES:\n",

@@ -57,7 +57,7 @@ FAULTS: Final = (
         f"{_UNIT}/test_lock.py::test_failed_update_releases_the_lock",
     ),
     Fault(
-        "a file that looks like a quantity is not deployed",
+        "an edit of a file that looks like a quantity is not deployed",
         "engine",
         "engine/providers/kubernetes/manifests.py",
         '    ("spec", "hard", "*"),\n',

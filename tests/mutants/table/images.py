@@ -83,7 +83,7 @@ FAULTS: Final = (
         "container",
     ),
     Fault(
-        "a job that ended just before a crash keeps its node",
+        "a job that ended just before slurmctld crashed keeps its node",
         "images",
         "images/controller/reload",
         "((SECONDS >= down + 25)) && register; then\n",
@@ -92,7 +92,7 @@ FAULTS: Final = (
         "container",
     ),
     Fault(
-        "Prometheus reads an edit only after a restart",
+        "Prometheus reads a new configuration only after a restart",
         "images",
         "images/monitoring/serve",
         '  ! changed "$folder" || kill -HUP $daemon\n',
@@ -157,7 +157,7 @@ FAULTS: Final = (
         "cluster",
     ),
     Fault(
-        "root removes files that a user's program names",
+        "root removes files whose paths a user's program has sent",
         "images",
         "images/worker/preload.c",
         "void pmix_execute_epilog(void *epilog)\n",
@@ -214,7 +214,7 @@ FAULTS: Final = (
         "container",
     ),
     Fault(
-        "a standby controller never takes over from an unresponsive one",
+        "a standby never takes over from an unresponsive controller",
         "images",
         "images/controller/slurmctld",
         "    elif ((SECONDS - since >= silence)); then\n",

@@ -46,7 +46,7 @@ FAULTS: Final = (
         "policy/pods.py",
         'return ".." not in parts.parts and any(',
         "return any(",
-        f"{_RULES}::test_rule_passes_valid_resources_and_reports_violations",
+        f"{_RULES}::test_rule_accepts_valid_resources_and_reports_violations",
     ),
     Fault(
         "an unknown value hides another violation",

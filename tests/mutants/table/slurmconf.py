@@ -74,7 +74,7 @@ FAULTS: Final = (
         f"{_UNIT}/test_slurmconf_accounts.py::test_limits_are_enforced_unless_they_lock_out_users",
     ),
     Fault(
-        "cgroups leave the memory of jobs unbounded",
+        "cgroups do not limit the memory of jobs",
         "slurmconf",
         "components/slurmconf/cgroup.conf.j2",
         "ConstrainRAMSpace=yes",

@@ -188,7 +188,7 @@ FAULTS: Final = (
         _TESTS,
     ),
     Fault(
-        "a node ignores the choice between an option and its opposite",
+        "a node ignores which of two opposite options the user has chosen",
         "spank",
         "spank/containers/options.c",
         "\t\t\tgiven.switches[i] = values[i] - '0';\n",

@@ -20,7 +20,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def left(place: Path, name: str) -> Path:
-    """Create a folder like one that a run left when it was killed long ago."""
+    """Create a folder that looks as if a run left it behind because the run was killed long ago."""
     folder = place / name
     folder.mkdir()
     (folder / "key").touch()

@@ -1,4 +1,4 @@
-"""Property paths, and ignore_changes, which resets the values at these paths."""
+"""Property paths, and the option ignore_changes, which keeps the stored values at these paths."""
 
 from __future__ import annotations
 

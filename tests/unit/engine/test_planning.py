@@ -92,7 +92,7 @@ def test_new_or_unchanged_trigger_replaces_nothing() -> None:
 
 @pytest.mark.parametrize("provider", [True, False])
 @pytest.mark.parametrize("program", [None, True, False])
-def test_program_overrides_the_providers_order_of_replacement(
+def test_option_delete_before_replace_overrides_the_order_of_the_provider(
     provider: bool, program: bool | None
 ) -> None:
     goal = replace(GOAL, delete_before_replace=program)
@@ -109,14 +109,14 @@ def test_child_inherits_options_that_it_does_not_set() -> None:
     assert planning.inherited(GOAL, None) == GOAL
 
 
-def test_resource_is_protected_if_state_and_program_protect_it() -> None:
+def test_replacement_is_refused_if_state_and_program_protect_the_resource() -> None:
     with pytest.raises(EngineError, match="protected"):
         planning.refuse_replacing_protected(stored(protect=True), True, {})
     planning.refuse_replacing_protected(stored(protect=True), False, {})
     planning.refuse_replacing_protected(stored(), True, {})
 
 
-def test_error_about_a_protected_resource_names_the_replacing_settings() -> None:
+def test_error_about_a_protected_resource_names_the_settings_that_cause_it() -> None:
     settings = {"a": ["jail.claim", "jail.nfs"]}
 
     with pytest.raises(EngineError, match=r"\(settings: jail\.claim, jail\.nfs\); revert"):
@@ -141,13 +141,14 @@ def test_inputs_that_depend_on_a_replaced_resource_are_unknown() -> None:
     assert planning.inputs_without(old, {urn("c")}) is None
 
 
-def test_resource_disappears_with_its_provider_or_target_of_deleted_with() -> None:
+def test_replacing_a_provider_or_deleted_with_target_removes_its_resources() -> None:
     assert planning.goes_with(stored(provider=f"{urn('p')}::1"), {urn("p")})
     assert planning.goes_with(stored(deleted_with=urn("b")), {urn("b")})
     assert not planning.goes_with(stored(provider=f"{urn('p')}::1"), {urn("b")})
 
 
-def test_replacement_affects_only_managed_resources_that_are_not_finished() -> None:
+def test_replacement_never_includes_components_external_deleted_or_decided_resources() -> None:
+    """The second argument has the resources whose operation the engine has already decided."""
     assert planning.may_be_dependent(stored(), set())
     assert not planning.may_be_dependent(stored(), {urn("a")})
     assert not planning.may_be_dependent(stored(external=True), set())
@@ -163,7 +164,7 @@ def test_dependents_and_children_are_deleted_before_the_resource() -> None:
     assert order == {p: {b}, a: {b, c}, b: {c}, c: frozenset()}
 
 
-def test_replaced_original_is_deleted_before_its_dependencies() -> None:
+def test_old_object_marked_for_deletion_is_deleted_before_its_dependencies() -> None:
     a = stored("a")
     b = stored("b", delete=True, dependencies=(urn("a"),))
     assert planning.order_of_deletion([a, b]) == {a: {b}, b: frozenset()}

@@ -42,7 +42,10 @@ def _names(snapshot: Snapshot) -> list[str]:
 
 
 def _opened(stored: Any, crypter: PassphraseCrypter) -> Any:
-    """Parse the secrets in stored JSON, because Go and Python escape their text differently."""
+    """Decrypt the secrets in a stored value, and parse their JSON text.
+
+    Without parsing, equal secrets could differ, because Go and Python escape JSON differently.
+    """
 
     def read(value: Any) -> Any:
         if isinstance(value, dict):
@@ -231,7 +234,7 @@ def test_plaintext_export_has_no_ciphertext(crypter: PassphraseCrypter) -> None:
 # -- the journal -----------------------------------------------------------------------------------
 
 
-def test_snapshot_lists_finished_resources_before_old_ones() -> None:
+def test_snapshot_lists_processed_resources_before_those_not_yet_processed() -> None:
     a, b = stored("a"), stored("b")
     journal = Journal(Snapshot((a, b)))
     journal.settle(stored("c"), None)
@@ -241,12 +244,14 @@ def test_snapshot_lists_finished_resources_before_old_ones() -> None:
     assert journal.old(URN + "b") is None
 
 
-def test_replaced_original_stays_in_the_state_until_its_deletion() -> None:
+def test_replaced_resource_stays_in_the_state_until_it_is_deleted() -> None:
     a = stored("a")
     journal = Journal(Snapshot((a,)))
     journal.settle(stored("a", id="2"), a, condemn=True)
     assert [(r.id, r.delete) for r in journal.snapshot().resources] == [("2", False), ("a", True)]
-    assert journal.old(URN + "a") is None, "the program is not compared with the replaced original"
+    assert journal.old(URN + "a") is None, (
+        "the engine must not compare the program with the replaced resource"
+    )
     condemned = journal.find(URN + "a", "a")
     assert condemned is not None
     journal.drop(condemned)

@@ -97,7 +97,9 @@ def test_missing_login_node_is_reported_with_the_next_step(
         ),
     ],
 )
-def test_login_command_fits_the_service(service: str, address: str | None, command: str) -> None:
+def test_login_command_depends_on_the_type_of_the_login_service(
+    service: str, address: str | None, command: str
+) -> None:
     stack = settings(base={**EXISTING, "login": {"service": service}})
     assert login_command("lab", stack, Entry(address, 22), Path("conf")) == command
 
@@ -141,10 +143,10 @@ def test_unavailable_nodes_are_listed_with_their_slurm_state() -> None:
         f"drng {ROLL}: gets new settings when its jobs have ended",
     ],
 )
-def test_nodes_that_return_by_themselves_are_not_missing(state: str) -> None:
+def test_nodes_that_return_by_themselves_are_not_reported_missing(state: str) -> None:
     assert absent(["cpu-0"], {"cpu-0": state}) == []
 
 
 @pytest.mark.parametrize("state", ["drng new disk", "idle* none", "down~ slurmstack:start:quota"])
-def test_nodes_that_do_not_return_by_themselves_are_missing(state: str) -> None:
+def test_nodes_that_do_not_return_by_themselves_are_reported_missing(state: str) -> None:
     assert absent(["cpu-0"], {"cpu-0": state}) == [f"cpu-0: {state}"]

@@ -71,7 +71,7 @@ def test_node_gets_the_chosen_runtime(runtime: Literal["crun", "runc"]) -> None:
 def test_pod_network_does_not_masquerade_addresses() -> None:
     network = document(FIRST, "cni/10-pods.conflist")["plugins"][0]
     assert network["ipMasq"] is False, (
-        "Slurm takes a node's address from the source address of the node's connection"
+        "Slurm reads a node's address from its connection, so the source address must not change"
     )
     assert network["ipam"]["ranges"] == [[{"subnet": "10.244.0.0/24"}]]
 

@@ -91,7 +91,7 @@ def test_policy_of_this_checkout_judges_the_program_of_another_checkout(
     ]
 
 
-def test_preview_with_a_policy_pack_also_shows_sentences_and_violations(
+def test_preview_with_policies_shows_what_users_notice_and_violations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The JSON of the `pulumi` command contains no violations, so a second preview shows them."""
@@ -222,7 +222,7 @@ def test_only_the_last_command_writes_to_standard_output(
     assert capfd.readouterr() == ("{}\n", "Created stack\n")
 
 
-def test_reader_does_not_start_if_an_earlier_command_fails(
+def test_program_reading_the_output_starts_only_after_earlier_commands_succeed(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     reader = python("import sys; print('read', sys.stdin.read())")
@@ -233,7 +233,9 @@ def test_reader_does_not_start_if_an_earlier_command_fails(
     assert run([prints, prints], tmp_path, {}, reader) == 0
     assert capfd.readouterr().out == "read plan\n\n"
     assert run([python("print('half'); raise SystemExit(1)")], tmp_path, {}, reader) == 1
-    assert capfd.readouterr().out == "read half\n\n", "the output says why the command failed"
+    assert capfd.readouterr().out == "read half\n\n", (
+        "the program must get the output, because the output says why the command failed"
+    )
 
 
 @pytest.mark.parametrize("verb", ["up", "preview"])

@@ -1,6 +1,6 @@
 """Each alert uses existing metrics, and has a runbook and test cases for promtool.
 
-In some cases the alert must fire, in others it must stay silent.
+A test case says whether the alert must fire or must not fire.
 """
 
 import re

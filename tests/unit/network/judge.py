@@ -379,7 +379,7 @@ def _cilium_policy(one: Spec) -> Policy:
         raise Unjudged("endpointSelector: is missing")
     selector = _without_sources(spec["endpointSelector"])
     if _names_namespace(selector):
-        raise Unjudged("endpointSelector: remove the namespace; a policy applies to its own")
+        raise Unjudged("endpointSelector: remove the namespace; a policy applies only to its own")
     default_deny = spec.get("enableDefaultDeny") or {}
     _only("enableDefaultDeny", default_deny, *_DIRECTIONS)
     selects = _selector(selector)

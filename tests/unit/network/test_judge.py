@@ -1,10 +1,11 @@
-"""Tests of the judge with published examples (recipes) of network policies. For each example, it
-must allow and refuse the right connections.
+"""Tests of the judge (judge.py) with published examples of network policies, called recipes. For
+each example, the judge must allow and refuse the right connections.
 
-The examples come from these pages of Kubernetes' documentation: "Network Policies" and "Declare
-Network Policy". Others come from the collection "Kubernetes Network Policy Recipes". Those for
-Cilium come from these pages of its documentation: "Layer 3 Policies", "Layer 4 Policies", "Layer 7
-Policies", "Deny Policies", "Endpoint default policy" and "Using Kubernetes Constructs in Policy".
+The examples for Kubernetes come from two pages of Kubernetes' documentation, "Network Policies" and
+"Declare Network Policy", and from the collection "Kubernetes Network Policy Recipes". The examples
+for Cilium come from these pages of Cilium's documentation: "Layer 3 Policies", "Layer 4 Policies",
+"Layer 7 Policies", "Deny Policies", "Endpoint default policy" and "Using Kubernetes Constructs in
+Policy".
 """
 
 from dataclasses import dataclass
@@ -96,7 +97,11 @@ def case(
     no: tuple[Connection, ...] = (),
     plugin: str | None = None,
 ) -> Case:
-    """Return a case of allowed (`yes`) and refused (`no`) connections; default: both plugins."""
+    """Return a case with allowed connections (`yes`) and refused connections (`no`).
+
+    The case applies to the network plugin `plugin`, and by default to Cilium and to other plugins.
+    With a CiliumNetworkPolicy, the case always applies only to Cilium.
+    """
     plugins = (plugin,) if plugin else ("another plugin", "cilium")
     if any(policy["kind"] == "CiliumNetworkPolicy" for policy in policies):
         plugins = ("cilium",)

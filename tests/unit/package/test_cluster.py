@@ -94,7 +94,9 @@ def test_kubeconfig_and_secrets_may_be_unknown() -> None:
     assert graph.one("lab-secret-pull").inputs["metadata"]["name"] == "pull"
 
 
-def test_only_the_users_own_kubeconfig_needs_a_context(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_context_is_a_warning_only_without_the_argument_kubeconfig(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     warned: list[str] = []
     monkeypatch.setattr(pulumi.log, "warn", lambda text, *_: warned.append(text))
 

@@ -31,7 +31,10 @@ Run = Callable[[Callable[[], None]], Graph]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Return a function that runs a program with the package and answers, and records resources."""
+    """Return a function that runs a program and records its resources.
+
+    The program can import the package, and finds the answers (GIVEN) in its configuration.
+    """
     monkeypatch.setitem(sys.modules, PROJECT, package)
     answers = {f"{PROJECT}:{key}": value for key, value in GIVEN.items()}
     monkeypatch.setenv("PULUMI_CONFIG", json.dumps(answers))
@@ -123,7 +126,9 @@ def test_other_programs_read_the_outputs_through_a_stack_reference(
 
     (provider,) = graph.of_type("pulumi:providers:kubernetes")
     assert opened(provider.inputs["kubeconfig"]) == opened(outputs["kubeconfig"])
-    assert provider.inputs["kubeconfig"] != opened(outputs["kubeconfig"]), "stays secret"
+    assert provider.inputs["kubeconfig"] != opened(outputs["kubeconfig"]), (
+        "the kubeconfig must stay secret"
+    )
     assert graph.one("links").inputs["data"] == {"rest": outputs["rest_url"]}
     assert graph.one("links").inputs["metadata"]["namespace"] == outputs["namespace"]
     assert graph.outputs == {"nodes": {"cpu": 2, "big": 1}}

@@ -65,15 +65,16 @@ class Ran:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a job. `environment` has the preview's variables, `kept` the artifacts' files."""
+    """Result of a job."""
 
     ran: tuple[Ran, ...]
     failed: tuple[str, ...]
     """Steps that failed."""
     environment: Mapping[str, str]
+    """Environment variables of the preview."""
     workspace: Path
     kept: Mapping[str, tuple[str, ...]]
-    """Files of each artifact, by the artifact's name, which is empty on GitLab."""
+    """Names of the files in each artifact, by the artifact's name (empty on GitLab)."""
 
     def words(self, part: str) -> Ran:
         """Return the only program whose command line contains this text."""

@@ -24,7 +24,7 @@ def test_show_reads_a_file_or_standard_input(
     assert capsys.readouterr().out == shown
 
 
-def test_check_lists_refusals_and_ends_with_a_separate_exit_code(
+def test_check_lists_refusals_and_ends_with_its_own_exit_code(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["check", str(RECORDED / "protected.json")]) == REFUSED

@@ -220,7 +220,7 @@ def workers(grace: int, replicas: int = 2, conf: str = "CPUs=8", **spec: Any) ->
         ("login-sshd", workers(60, 1), "waits at most 60 s (login.drain_grace)"),
     ],
 )
-def test_existing_pods_leave_within_the_old_grace(
+def test_existing_pods_are_replaced_according_to_the_old_drain_grace(
     name: str, after: dict[str, Any], sentence: str
 ) -> None:
     found = notices(preview(step("update", STATEFUL_SET, name, workers(60), after)))
@@ -242,7 +242,7 @@ def test_static_nodes_with_jobs_do_not_leave(conf: str, conditional: bool) -> No
 
 
 def test_nodes_on_demand_with_jobs_do_not_leave() -> None:
-    """The nodes are static: slurm.conf lists them."""
+    """The nodes are static (slurm.conf lists them), so the deploy fails while they have jobs."""
     template = workers(60, conf="")["spec"]["template"]
     removed = step(
         "delete", TEMPLATE, "nodeset-cpu-template", {**on_demand(3), "template": template}
@@ -375,7 +375,7 @@ def test_removed_partition_with_jobs_fails_the_deploy() -> None:
     ]
 
 
-def test_partition_of_long_checks_has_no_setting_to_drain_it() -> None:
+def test_removed_partition_of_long_checks_gets_no_drain_advice() -> None:
     before = file("slurm.conf", "PartitionName=slurmstack-checks Nodes=cpu\n")
 
     texts = notices(
@@ -508,13 +508,13 @@ def test_many_changed_limits_are_not_named() -> None:
 
 
 @pytest.mark.parametrize("after", [{"data": UNKNOWN_STRING}, file("passwd", UNKNOWN_STRING)])
-def test_unknown_file_removes_no_user(after: dict[str, Any]) -> None:
+def test_users_file_with_unknown_content_reports_no_removed_user(after: dict[str, Any]) -> None:
     before = file("passwd", "ada:*:1:1:ada:/home/ada:/bin/sh\n")
 
     assert len(notices(preview(step("update", CONFIG_MAP, "users-accounts", before, after)))) == 1
 
 
-def test_other_changes_are_not_noticed() -> None:
+def test_users_do_not_notice_changes_of_monitoring_exporter_and_rest() -> None:
     changes = [
         step("update", CONFIG_MAP, "monitoring-config", BEFORE, AFTER),
         rolled("exporter-agent", DEPLOYMENT),
@@ -529,7 +529,7 @@ def test_new_limits_apply_to_open_sessions() -> None:
     assert "The new limits of login nodes also apply to open" in notices(preview(change))[1]
 
 
-def test_change_that_has_no_rule_is_named() -> None:
+def test_changed_resource_that_no_sentence_describes_is_named() -> None:
     unknown = step("update", CONFIG_MAP, "future-config", BEFORE, AFTER)
 
     (text,) = notices(preview(unknown))
@@ -599,7 +599,7 @@ def test_first_deploy_says_what_it_deletes() -> None:
 
 
 @pytest.mark.parametrize("name", ["nodeset-cpu-x", "auth-x", "config-x", "users-x", "jwt-x"])
-def test_new_part_of_a_described_component_needs_a_rule(name: str) -> None:
+def test_unknown_resource_of_a_known_component_is_named_as_undescribed(name: str) -> None:
     (text,) = notices(preview(step("update", CONFIG_MAP, name, BEFORE, AFTER)))
 
     assert text.startswith("The preview cannot say")
@@ -813,7 +813,7 @@ def test_changed_policy_says_which_connections_it_affects(
     assert texts(rules(443), {"spec": UNKNOWN_STRING}) == [LESS]
 
 
-def test_denied_connections_are_no_longer_allowed() -> None:
+def test_new_deny_rule_is_reported_as_fewer_allowed_connections() -> None:
     before, after = cilium(443), cilium(443, egressDeny=[{"toEntities": ["world"]}])
 
     for old, new, sentence in ((before, after, LESS), (after, before, MORE)):
@@ -821,7 +821,7 @@ def test_denied_connections_are_no_longer_allowed() -> None:
         assert notices(preview(change)) == [sentence]
 
 
-def test_first_policies_refuse_connections() -> None:
+def test_first_network_policies_are_reported_as_refusing_connections() -> None:
     created, more = (
         step("create", POLICY, name, None, policy(443))
         for name in ("network-default", "network-snapshots")
@@ -830,10 +830,12 @@ def test_first_policies_refuse_connections() -> None:
     assert notices(preview(created, more)) == [
         "Network policies are added: connections that they do not allow fail."
     ]
-    assert notices(preview(more)) == [NOTHING], "the policy of a new component"
+    assert notices(preview(more)) == [NOTHING], (
+        "a policy for a new component affects no existing connection"
+    )
 
 
-def test_change_to_another_kind_of_policy_removes_no_policies() -> None:
+def test_change_to_another_kind_of_policy_reports_no_removal() -> None:
     deleted = step("delete", POLICY, "network-default", policy())
     created = step("create", POLICY, "network-cilium-default", None, cilium())
 

@@ -36,7 +36,7 @@ def test_each_change_has_a_path_and_says_whether_it_replaces() -> None:
     (length,) = by_name["pet"].changes
     assert (length.path, length.old, length.new, length.replaces) == ("length", "2", "3", True)
     (shown,) = by_name["text"].changes
-    assert shown.path == "keepers.shown", "changes of the secret keeper are not visible"
+    assert shown.path == "keepers.shown", "a preview must not show the change of the secret keeper"
 
 
 def test_plan_has_an_error_for_each_changed_protected_resource() -> None:
@@ -95,8 +95,9 @@ def test_only_a_new_template_replaces_pods() -> None:
     assert edit(replicas=1, template={"spec": {}})
 
 
-def test_values_of_the_same_meaning_replace_no_pods() -> None:
-    """The `pulumi` command stores values in the notation of the Kubernetes API."""
+def test_same_value_in_another_notation_replaces_no_pods() -> None:
+    """The `pulumi` command stores values in the notation of the Kubernetes API, and the program may
+    use another notation."""
 
     def pods(replicas: int, memory: str, **variable: str) -> dict[str, Any]:
         requests = {"requests": {"memory": memory}}

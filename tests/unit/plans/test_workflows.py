@@ -60,7 +60,7 @@ def gitlab_jobs() -> dict[str, Mapping[str, Any]]:
 
 
 def scripts(path: Path) -> list[str]:
-    """Return the scripts of a pipeline, and the scripts that these call."""
+    """Return the scripts of a pipeline, and the scripts that those scripts call."""
     found = _scripts(path)
     called = re.findall(r"\.ci/(?:preview|up)\b", "\n".join(found))
     return [*found, *((ROOT / name).read_text() for name in called)]
@@ -296,7 +296,9 @@ def test_preview_runs_no_pipeline_script_of_the_pull_request(
     assert outcome.failed == ()
     assert {ran.origin for ran in outcome.ran} == {BASE}
     made_in = [ran.words for ran in outcome.ran if ran.words.startswith("make")]
-    assert made_in == [f"make in {BASE}", f"make in {CHANGE}"], "one .venv for each checkout"
+    assert made_in == [f"make in {BASE}", f"make in {CHANGE}"], (
+        "each checkout must have its own .venv"
+    )
 
 
 @each_forge
@@ -317,7 +319,7 @@ def test_preview_uses_the_policy_of_the_default_branch(run: Job, tmp_path: Path)
     asked = outcome.words("local.deploy preview").words.split()
     program = outcome.workspace / asked[asked.index("--program") + 1]
     assert (program / "origin").read_text().strip() == CHANGE
-    assert asked[asked.index("--policy-pack") + 1] == "policy", "relative to the script's checkout"
+    assert asked[asked.index("--policy-pack") + 1] == "policy", "the policy must come from BASE"
     assert asked[asked.index("--engine") + 1] == "pulumi"
 
 
@@ -572,7 +574,7 @@ def test_nebius_credentials_provide_the_nebius_command_and_a_token(
     assert key.stat().st_mode & 0o077 == 0, "only the owner can read it"
     assert f"--service-account-file {key}" in (tmp_path / "ran").read_text()
     assert found["NEBIUS_IAM_TOKEN"] == "t0ken"
-    assert "NEBIUS_CREDENTIALS" not in found, "the program gets only the token"
+    assert "NEBIUS_CREDENTIALS" not in found, "the program must get only the token"
     assert found["PATH"].startswith(f"{tmp_path}/.nebius/bin:")
 
 

@@ -1,1 +1,1 @@
-"""Test the whole engine with small programs: its operations, and the state afterwards."""
+"""Run small programs with the whole engine, and check the operations and the resulting state."""

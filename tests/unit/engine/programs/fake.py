@@ -1,4 +1,4 @@
-"""A provider whose resources are dictionary entries. It can fail or wait on request.
+"""A fake provider, whose resources are entries of a dictionary. Inputs can make it fail or wait.
 
 Inputs of ``test:index:Thing``:
 

@@ -140,7 +140,9 @@ def test_wrong_passphrase_is_reported_in_one_line(command: Command) -> None:
         assert answer.returncode == 1
         assert answer.stderr.startswith("error: incorrect passphrase")
         assert answer.stderr.count("\n") == 1
-    assert command("stack", "output").returncode == 0, "hidden outputs need no passphrase"
+    assert command("stack", "output").returncode == 0, (
+        "output that hides secrets must need no passphrase"
+    )
 
 
 def test_second_interrupt_kills_a_program_that_ignores_the_first_one(

@@ -155,7 +155,7 @@ def test_missing_passphrase_is_refused_before_any_operation(
     with pytest.raises(EngineError, match="PULUMI_CONFIG_PASSPHRASE"):
         sandbox.up('Thing("a")')
     assert sandbox.world.drain() == []
-    assert sandbox.preview().code == 0, "a preview of a new stack needs no passphrase"
+    assert sandbox.preview().code == 0, "a preview of a new stack must need no passphrase"
 
 
 def test_error_names_the_unsupported_request(sandbox: Sandbox) -> None:
@@ -243,7 +243,7 @@ def test_next_run_repeats_an_interrupted_create_that_created_nothing(
     assert sandbox.world.drain() == ["create b"]
 
 
-def test_next_run_repeats_an_interrupted_create_with_an_unknown_id(
+def test_next_run_repeats_an_interrupted_create_whose_id_is_unknown(
     sandbox: Sandbox,
 ) -> None:
     sandbox.world.tells_ids = False
@@ -321,7 +321,7 @@ def test_update_stops_if_another_update_has_the_lock(sandbox: Sandbox) -> None:
     ):
         sandbox.up("pass")
     assert held.exists()
-    assert sandbox.preview().code == 0, "a preview takes no lock"
+    assert sandbox.preview().code == 0, "a preview must ignore the lock"
 
 
 def test_program_may_be_in_a_subdirectory_of_the_project(sandbox: Sandbox, tmp_path: Path) -> None:

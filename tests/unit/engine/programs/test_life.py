@@ -18,7 +18,7 @@ def test_update_creates_resources_after_their_dependencies(sandbox: Sandbox) -> 
     outcome = sandbox.up(TWO)
     assert outcome.code == 0, outcome.errors
     assert sandbox.world.drain() == ["create a", "create b"]
-    assert outcome.counts == {"create": 3}, "default providers are not counted"
+    assert outcome.counts == {"create": 3}, "the engine must not count default providers"
     assert outcome.outputs == {"b": "a-1"}
 
 
@@ -79,7 +79,9 @@ def test_dependents_are_deleted_before_the_resources_that_they_use(sandbox: Sand
     outcome = sandbox.up("pass")
     assert outcome.code == 0, outcome.errors
     assert sandbox.world.drain() == ["delete c", "delete b", "delete a"]
-    assert set(sandbox.stored) == {"sandbox-dev"}, "the default provider is deleted as well"
+    assert set(sandbox.stored) == {"sandbox-dev"}, (
+        "the engine must also delete the default provider"
+    )
 
 
 def test_children_are_deleted_before_their_parents(sandbox: Sandbox) -> None:
@@ -141,7 +143,7 @@ def test_secrets_are_encrypted_in_state_and_marked_in_outputs(sandbox: Sandbox) 
     assert outcome.outputs["marked"] == Secret("open")
     written = [p.read_text() for p in sandbox.root.rglob("*.json*") if p.is_file()]
     assert written
-    assert not any("hush" in text for text in written), "no file contains a secret in plain text"
+    assert not any("hush" in text for text in written), "no file may contain a secret in plain text"
     assert sandbox.preview(expect_no_changes=True).code == 0
 
 

@@ -1,4 +1,4 @@
-"""For a cluster of kind metal, the engine runs the right scripts on the machines in order.
+"""For a cluster of kind metal, the engine runs the right scripts on each machine, in order.
 
 A fake `ssh` replaces the machines.
 """
@@ -88,7 +88,10 @@ class Lab:
         return self.ran()
 
     def ran(self) -> list[str]:
-        """Return the scripts since the last call, each with the last byte of the host's address."""
+        """Return the scripts that ran since the last call, such as `1 reset.sh`.
+
+        The number is the last byte of the host's address.
+        """
         log = self.sandbox.root / "log"
         lines = log.read_text().splitlines() if log.exists() else []
         log.unlink(missing_ok=True)
@@ -117,7 +120,8 @@ def lab(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 @pytest.fixture(scope="module")
 def made() -> dict[str, str]:
-    """Return the state of a created cluster. The fixture `running` writes this state only once."""
+    """Return a mapping in which the fixture `running` keeps the state of a created cluster, so that
+    only the first test creates the cluster."""
     return {}
 
 

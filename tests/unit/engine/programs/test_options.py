@@ -32,7 +32,7 @@ def test_protected_resource_is_not_replaced(sandbox: Sandbox) -> None:
     assert sandbox.world.drain() == []
 
 
-def test_error_about_a_protected_resource_names_its_settings(sandbox: Sandbox) -> None:
+def test_refused_replacement_names_the_settings_that_cause_it(sandbox: Sandbox) -> None:
     (sandbox.root / "protected.yaml").write_text("a: [jail.claim]")
     sandbox.up('Thing("a", Options(protect=True), key="1")')
 

@@ -172,7 +172,7 @@ def test_update_judges_values_that_are_unknown_in_the_preview(judged: Sandbox) -
     assert judged.world.drain() == ["create thing"]
 
 
-def test_stack_config_sets_policy_exceptions_and_unknown_ones_fail(
+def test_stack_config_sets_exceptions_and_an_unknown_policy_name_fails(
     judged: Sandbox,
 ) -> None:
     judged.write(PRIVILEGED, PREAMBLE + OBJECT)

@@ -1,4 +1,4 @@
-"""`preview --json` prints the same as the `pulumi` command, and needs no cluster."""
+"""`preview --json` prints the same content as the `pulumi` command, and needs no cluster."""
 
 import json
 from collections.abc import Mapping

@@ -100,7 +100,7 @@ def test_program_may_drop_a_resource_after_a_failed_replacement(
     assert "a" not in sandbox.stored
 
 
-def test_next_run_deletes_an_original_whose_deletion_failed(sandbox: Sandbox) -> None:
+def test_next_run_deletes_an_old_resource_whose_deletion_failed(sandbox: Sandbox) -> None:
     sandbox.up('Thing("a", key="1", fail="delete")')
     assert sandbox.up('Thing("a", key="2")').code == 1
     condemned = [r for r in sandbox.state["resources"] if r.get("delete")]
@@ -108,12 +108,16 @@ def test_next_run_deletes_an_original_whose_deletion_failed(sandbox: Sandbox) ->
     text = sandbox.state_file.read_text()
     sandbox.state_file.write_text(text.replace('"fail":"delete"', '"fail":"no"'))
     sandbox.world.drain()
-    assert sandbox.preview(expect_no_changes=True).code == 1, "a pending deletion is a change"
+    assert sandbox.preview(expect_no_changes=True).code == 1, (
+        "the preview must count a pending deletion as a change"
+    )
     assert sandbox.up().code == 0
     assert sandbox.world.drain() == ["delete a"]
 
 
-def test_next_run_deletes_the_original_of_an_unready_replacement(sandbox: Sandbox) -> None:
+def test_unready_replacement_is_updated_before_the_old_resource_is_deleted(
+    sandbox: Sandbox,
+) -> None:
     sandbox.up('Thing("a", key="1")')
     sandbox.world.drain()
     assert sandbox.up('Thing("a", key="2", fail="half")').code == 1

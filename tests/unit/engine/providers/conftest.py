@@ -19,7 +19,10 @@ def fake() -> Iterator[FakeApi]:
 
 @pytest.fixture
 def provider(fake: FakeApi, monkeypatch: pytest.MonkeyPatch) -> Callable[..., KubernetesProvider]:
-    """Create providers for the fake API that do not sleep between retries."""
+    """Return a function that creates providers for the fake API.
+
+    The providers wait only a millisecond before they retry a request.
+    """
     monkeypatch.setattr(api_module, "_FIRST_PAUSE", 0.001)
 
     def make(*, preview: bool = False, **config: Any) -> KubernetesProvider:

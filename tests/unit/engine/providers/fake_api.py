@@ -117,7 +117,7 @@ def serving() -> Iterator[FakeApi]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        wbufsize = -1  # send each response in one packet, because a second one waits for an ACK
+        wbufsize = -1  # one packet for each response: a second packet would wait for an ACK
 
         def _serve(self) -> None:
             url = urlsplit(self.path)

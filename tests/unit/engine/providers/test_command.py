@@ -187,7 +187,7 @@ def test_resource_without_a_delete_command_is_deleted_without_a_connection(ssh_f
         ({"triggers": [1], "update": "u"}, {"triggers": [2], "update": "u"}, ("triggers[0]",), ()),
     ],
 )
-def test_changed_trigger_replaces_unless_there_is_an_update_command(
+def test_changed_trigger_replaces_the_resource_if_no_update_command_exists(
     before: Properties, after: Properties, changed: tuple[str, ...], replaces: tuple[str, ...]
 ) -> None:
     diff = PROVIDER.diff(stored(inputs(**before)), inputs(**after))

@@ -50,7 +50,9 @@ def test_kubeconfig_path_is_relative_to_the_project(tmp_path: Path) -> None:
     assert cluster.namespace == "default"
     assert cluster.document is not None
     key = cluster.document["users"][0]["user"]["client-key"]
-    assert key == str(tmp_path / ".local" / "keys" / "me"), "relative to the kubeconfig's folder"
+    assert key == str(tmp_path / ".local" / "keys" / "me"), (
+        "the path must be relative to the kubeconfig's folder"
+    )
 
 
 @pytest.mark.parametrize("dump", [json.dumps, yaml.safe_dump], ids=["JSON", "YAML"])

@@ -117,7 +117,7 @@ def test_cluster_wide_object_gets_no_namespace() -> None:
 
 
 @pytest.mark.parametrize("unknown", ["metadata", "name", "namespace"])
-def test_default_does_not_replace_an_unknown_value(unknown: str) -> None:
+def test_unknown_name_or_namespace_is_not_replaced_by_a_default(unknown: str) -> None:
     news: Properties = {"metadata": UNKNOWN if unknown == "metadata" else {unknown: UNKNOWN}}
     inputs = checked(CONFIG_MAP, URN, {}, news, "slurm")
     meta = inputs["metadata"]
@@ -171,7 +171,7 @@ def test_quantities_of_the_same_amount_are_equal(one: Any, other: Any) -> None:
 
 
 @given(st.text(max_size=6))
-def test_any_text_can_be_parsed_as_a_quantity(text: str) -> None:
+def test_parsing_any_text_as_a_quantity_never_fails(text: str) -> None:
     quantity(text)
 
 
@@ -207,7 +207,7 @@ def test_text_that_looks_like_a_quantity_is_compared_as_text(path: Path) -> None
 
 @pytest.mark.parametrize("kept", [{}, {"value": ""}])
 def test_absent_and_empty_value_of_a_variable_are_equal(kept: dict[str, Any]) -> None:
-    """The server stores no empty value, and Pulumi's command reads it from there."""
+    """Kubernetes stores no empty value, so objects that the `pulumi` command has read have none."""
 
     def pod(**variable: Any) -> dict[str, Any]:
         containers = [{"name": "one", "env": [{"name": "A", **variable}]}]
@@ -219,7 +219,7 @@ def test_absent_and_empty_value_of_a_variable_are_equal(kept: dict[str, Any]) ->
 
 
 def placed(path: Path, value: Any) -> dict[str, Any]:
-    """Return a manifest with one value at a path."""
+    """Return a manifest that contains only one value, at this path."""
     for step in reversed(path):
         value = [value] if isinstance(step, int) else {step: value}
     return cast(dict[str, Any], value)
@@ -372,10 +372,12 @@ def test_configmap_is_replaced_unless_the_provider_makes_it_mutable() -> None:
     new = provider.check(token, URN, old, {"data": {"a": "2"}})
     found = provider.diff(Resource(URN, token, "x", "slurm/x", old, {}), new)
     assert found.replaces == ("data.a",)
-    assert not found.delete_before_replace, "generated names do not collide"
+    assert not found.delete_before_replace, (
+        "two objects with generated names can exist at the same time"
+    )
 
 
-def test_move_to_another_namespace_creates_the_object_before_its_deletion() -> None:
+def test_namespace_change_creates_the_new_object_before_deleting_the_old() -> None:
     token = "kubernetes:core/v1:ConfigMap"
     provider = offline()
     old = provider.check(token, URN, {}, {"metadata": {"name": "a", "namespace": "x"}})
@@ -417,7 +419,7 @@ def test_schema_extension_names_have_dashes_only_on_the_server() -> None:
     assert checkpoint(sent, stored, "m")["spec"] == stored["spec"]
 
 
-def test_refresh_shows_only_changes_that_others_made_to_inputs() -> None:
+def test_refresh_reports_only_changes_of_fields_that_the_program_sets() -> None:
     inputs = {
         "data": {"kept": "1", "edited": "1", "removed": "1"},
         "spec": {

@@ -63,7 +63,7 @@ def test_create_takes_over_an_object_of_an_interrupted_create(
 
 
 def test_create_replaces_a_job_of_an_interrupted_create(fake: FakeApi, provider: Make) -> None:
-    """The template of a Job cannot change."""
+    """The template of a Job cannot change, so the engine must delete the old Job first."""
     token = "kubernetes:batch/v1:Job"
     path = "/apis/batch/v1/namespaces/slurm/jobs/settings"
     fake.kinds["/apis/batch/v1"] = [("jobs", "Job", True)]
@@ -171,7 +171,7 @@ def test_update_first_takes_over_fields_that_pulumis_plugin_created(
     assert fake.writes() == [f"PATCH {PATH}", f"PATCH {PATH}"]
 
 
-def test_concurrent_status_update_does_not_prevent_the_takeover(
+def test_takeover_of_fields_survives_a_concurrent_status_update(
     fake: FakeApi, provider: Make
 ) -> None:
     entry = {"manager": "pulumi-kubernetes", "operation": "Update", "fieldsV1": {"f:data": {}}}
@@ -421,7 +421,9 @@ def test_option_deleteunreachable_removes_objects_of_lost_clusters_from_the_stat
     provider(deleteUnreachable="true").delete(old, Operation())
 
 
-def test_object_whose_custom_definition_is_missing_is_treated_as_deleted(provider: Make) -> None:
+def test_object_without_its_custom_resource_definition_is_treated_as_deleted(
+    provider: Make,
+) -> None:
     token = "kubernetes:example.org/v1:Widget"
     old = Resource(URN, token, "w", "slurm/w", {"metadata": {"name": "w"}}, {})
     provider().delete(old, Operation())
@@ -502,7 +504,7 @@ def test_deletion_ends_if_another_object_has_the_name(fake: FakeApi, provider: M
     kubernetes.delete(made, Operation(timeout=1))
 
 
-def test_refresh_reads_changes_that_others_made(fake: FakeApi, provider: Make) -> None:
+def test_refresh_reads_changes_by_other_clients(fake: FakeApi, provider: Make) -> None:
     kubernetes = provider()
     made = create(kubernetes, inputs(data={"a": "1"}))
     fake.objects[PATH]["data"] = {"a": "2", "b": "3"}

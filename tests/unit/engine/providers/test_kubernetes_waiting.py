@@ -215,7 +215,7 @@ def test_pod_that_its_statefulset_replaces_is_not_deleted(
     ],
     ids=["a bad image name", "an unavailable image", "a missing Secret", "crashes"],
 )
-def test_wait_fails_with_the_reason_of_a_hopeless_pod(
+def test_wait_fails_with_the_reason_if_a_pod_cannot_recover(
     container: Object, age: float, message: str
 ) -> None:
     cluster = Cluster({"Pod": [pod(containers=[container], age=age)]}, logs="no such file")
@@ -260,7 +260,7 @@ def test_note_shows_why_a_pod_cannot_be_scheduled() -> None:
     ]
     pods = Pods(cast(Api, Cluster()), (pod(conditions=conditions),))
     assert pods.trouble() == "pod slurm/it-0: Unschedulable: 0/2"
-    assert not pods.failure(), "a node may join while the update waits"
+    assert not pods.failure(), "the wait must continue, because a node may still join"
 
 
 # --------------------------------------------------------------------------------- Deployments
