@@ -1,4 +1,4 @@
-"""Run a pass of checks: start all needed readers in parallel, and then judge their texts."""
+"""Run several checks once: start all readers that they need in parallel, then evaluate the texts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ def _task(reader: Reader, limits: Limits) -> bounded.Task:
 
 
 def judge(chosen: Chosen, readings: Mapping[str, Reading | None]) -> Outcome:
-    """Judge the readings that a check needs, and return the outcome of the check."""
+    """Evaluate the readings that a check needs, and return the outcome of the check."""
     check = chosen.check
     try:
         texts = [_text(READERS[name], readings[name]) for name in check.reads]
