@@ -1,4 +1,4 @@
-"""Run several checks once: start all readers that they need in parallel, then evaluate the texts."""
+"""Run several checks once: start all readers that they need in parallel, then check the texts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -274,7 +274,7 @@ def test_file_does_not_replace_a_directory_that_contains_users_files(
     (used_jail / "usr/lib/turns/mine").write_text("own")
     before = read(used_jail)
 
-    with pytest.raises(RefusedError, match=r"/usr/lib/turns: is a file in the new.*'mine'; move"):
+    with pytest.raises(RefusedError, match=r"/usr/lib/turns: the requested.*'mine'.*rename"):
         Jail(used_jail).reach(2, image(NEW))
 
     assert read(used_jail) == before
