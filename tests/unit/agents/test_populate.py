@@ -219,9 +219,9 @@ def test_jail_keeps_one_earlier_generation_that_only_root_can_enter(
         (
             [1, 2, 3],
             1,
-            "keeps generation 2; set 'jail.refresh' to 2 to restore that generation, or to 4",
+            "keeps only generation 2; set 'jail.refresh' to 2 to restore that generation, or to 4",
         ),
-        ([1, 2, 1], 0, "keeps generation 2"),
+        ([1, 2, 1], 0, "keeps only generation 2"),
     ],
 )
 def test_discarded_generation_cannot_be_restored(
