@@ -81,7 +81,10 @@ def _text(reader: Reader, reading: Reading | None) -> str:
     Raises `_SilenceError` if the reader timed out, and `UnknownError` if it failed.
     """
     if reading is None:
-        raise _SilenceError(f"{reader.name}: no answer within {reader.seconds:g} s")
+        raise _SilenceError(
+            f"{reader.name}: no answer within {reader.seconds:g} s; check the devices and the "
+            "storage of this node"
+        )
     if reading.code == bounded.MISSING:
         raise UnknownError(
             f"{reader.name}: the command is missing on this node; install the command in the "
