@@ -6,15 +6,16 @@ from typing import Final
 from agents.hostlist import compress
 
 _STEPS: Final = (1, 2, 4, 8, 16)
-"""Multiples of the smallest block. Slurm uses the same multiples if BlockSizes is missing."""
+"""Factors for the size of the smallest block. Slurm uses the same factors if BlockSizes is
+missing."""
 
 
 def block_sizes(blocks: Iterable[int]) -> list[int]:
     """Return BlockSizes; `blocks` contains the number of nodes of each block.
 
-    Without BlockSizes, Slurm would use multiples of the first block instead of the smallest. If the
-    first block is not the smallest, slurmctld would not start (source: block_record.c, Slurm
-    24.11.5).
+    Without BlockSizes, Slurm would multiply the size of the first block, not of the smallest block.
+    If the first block is not the smallest, slurmctld would not start (source: block_record.c,
+    Slurm 24.11.5).
     """
     smallest = min(blocks, default=1)
     return [smallest * step for step in _STEPS]

@@ -18,16 +18,18 @@ SYSTEM: Final = "system"
 """Group (version 2) to which all processes of the container move. Slurm uses the same name."""
 SCOPE: Final = "system.slice/{node}_slurmstepd.scope"
 """Group (version 2) in which Slurm creates the groups of jobs (source: cgroup_v2.c, Slurm 24.11).
-The path contains the node's name, because Debian builds Slurm for several slurmd on one machine."""
+The path contains the node's name, because Debian builds Slurm so that several slurmd can run on one
+machine."""
 JOBS_V1: Final = "pids/slurm"
 """Group (version 1) in which the SPANK plugin creates the groups of jobs (see spank/cgroups.c)."""
 DAEMONS: Final = "slurmstepd"
 """Parent of the groups in which the SPANK plugin puts slurmstepd, one group for each job (see
 spank/cgroups.c)."""
 _SHARE: Final = 4
-"""Divisor of the machine's process limit. With version 1, the result limits all jobs of a node
-together, because other containers need processes too. Version 2 has no such limit, because slurmd
-itself is in the group of all jobs."""
+"""Divisor of the machine's process limit. With version 1, the quotient is the limit for all jobs of
+a node together, so that other containers can still start processes. With version 2, there is no
+limit for all jobs together: slurmd itself is in their group, so the limit would also stop slurmd.
+"""
 _ATTEMPTS: Final = 50
 """Attempts to enable controllers in a group. An attempt fails if a new process starts in the group
 while the existing processes move out."""
@@ -179,7 +181,7 @@ def _prepare_v1(root: Path, proc: Path, found: Cgroups, remount: Remount) -> Non
     if MEMORY not in found.missing:
         (root / "memory" / DAEMONS).mkdir(exist_ok=True)
     if not (root / "memory/memory.memsw.limit_in_bytes").exists():
-        found.lack((SWAP,), "start the kernel of the machine with swapaccount=1")
+        found.lack((SWAP,), "the kernel limits no swap; start the machine with swapaccount=1")
 
 
 # --- Version 2: one hierarchy for all resources ---------------------------------------------------
@@ -209,7 +211,7 @@ def _prepare_v2(root: Path, found: Cgroups, calls: Calls, node: str) -> None:
             "the kernel",
         )
     if not (root / SYSTEM / "memory.swap.max").exists():
-        found.lack((SWAP,), "start the kernel of the machine with swapaccount=1")
+        found.lack((SWAP,), "the kernel limits no swap; start the machine with swapaccount=1")
     # Write 0: with 1, the kernel would kill all processes of a container that exceeds its memory
     # limit.
     if (whole := root / "memory.oom.group").exists():

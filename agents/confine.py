@@ -68,8 +68,8 @@ def confine(allowed: Collection[str] = ()) -> None:
 
     `allowed` lists calls of `REFUSED` that stay permitted.
 
-    A call must pass all filters of a process. 32-bit programs do not run, because the filters
-    refuse the system calls of other architectures.
+    The kernel permits a call only if all filters of the process permit it. 32-bit programs do not
+    run, because the filters refuse the system calls of other architectures.
     """
     import seccomp  # type: ignore[import-not-found]  # Debian's package, in the images
 

@@ -7,8 +7,8 @@ may also have more CPUs than its node needs. In that case, the machine's nodes d
 Slurm uses hwloc to examine the machine. So this module writes the description of a different
 machine, which hwloc reads (variable HWLOC_XMLFILE). In this description, the node's CPUs come
 first, with their numbers on the real machine. Slurm ignores a CPU whose number is not below the
-number of all CPUs (source: xcpuinfo.c, Slurm 24.11). So the module adds CPUs that do not exist at
-the end of the description, until Slurm ignores none of the node's CPUs.
+number of all CPUs (source: xcpuinfo.c, Slurm 24.11). So at the end of the description, the module
+adds CPUs that do not exist: as many as Slurm needs to accept all of the node's CPUs.
 """
 
 from collections import Counter
@@ -48,7 +48,7 @@ class Layout:
     """Threads of each core."""
 
     def words(self) -> str:
-        """Return the parameters of slurm.conf."""
+        """Return the layout as parameters of slurm.conf."""
         return f"Sockets={self.sockets} CoresPerSocket={self.cores} ThreadsPerCore={self.threads}"
 
 
@@ -72,8 +72,9 @@ def _described(folder: Path, number: int) -> Cpu:
 def choose(usable: Sequence[Cpu], wanted: int, place: int) -> list[Cpu]:
     """Choose a node's CPUs. Raises ValueError if there are too few.
 
-    `place` is the node's number. If the container may use more CPUs than the node needs, the node
-    skips the CPUs of nodes with lower numbers. So the nodes of a machine share few CPUs.
+    `place` is the node's number in its nodeset. If the container may use more CPUs than the node
+    needs, the node skips the CPUs of nodes with lower numbers. So the nodes of a machine share few
+    CPUs.
     """
     if len(usable) < wanted:
         raise ValueError(

@@ -1,5 +1,6 @@
-"""Read and write drain reasons, which name their source, and the last check results of a node.
+"""Read and write drain reasons and the last check results of a node.
 
+Each drain reason that slurmstack sets starts with its source, for example the name of a check.
 This module needs only the standard library, because nothing else is available on every node.
 """
 

@@ -32,8 +32,8 @@ def make_home(jail: Tree, home: str, uid: int, gid: int, mark: str = "new") -> b
     """Make a home from the jail's /etc/skel, private to its user. Returns False if it exists.
 
     An incomplete home has a hidden name that ends in `mark`. This function first removes what an
-    interrupted run with the same mark has left. It follows symbolic links in the home's path within
-    the jail, because a site may have /home elsewhere.
+    interrupted run with the same mark has left. It follows symbolic links in the home's path,
+    because a site may have /home elsewhere. It never follows a link out of the jail.
     """
     _make_above(jail, home)
     with jail.parent(home, links=True) as (folder, name):
@@ -120,7 +120,7 @@ def first_login(jail: Tree, name: str) -> int:
     entry = pwd.getpwnam(name)
     try:
         # Two login nodes may make the same home at the same time, so each login uses its own mark.
-        # The lock of the Job would delay logins.
+        # Do not wait for the lock that the Job holds: this would delay logins.
         make_home(jail, entry.pw_dir, entry.pw_uid, entry.pw_gid, secrets.token_hex(4))
     except (RefusedError, OSError) as error:
         print(

@@ -73,7 +73,7 @@ class KubernetesError(Exception):
 
     @property
     def is_refused(self) -> bool:
-        """Whether the server refused this one change, so that other requests may still succeed.
+        """Whether the server refused only this change. Other requests may still succeed.
 
         Admission policies and webhooks refuse single changes.
 

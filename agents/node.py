@@ -52,7 +52,7 @@ class Machine:
 def prepare(
     shape: str, place: int, found: Cgroups, machine: Machine, *, is_listed: bool = False
 ) -> dict[str, str]:
-    """Return a node's files by name. Add the resources that the node cannot limit to `found`.
+    """Return a node's files by name. Add to `found` the resources that the node cannot limit.
 
     `place` is the node's number in its nodeset. If slurm.conf lists the node, slurm.conf also
     defines the layout of the CPUs. Slurm's default layout is one socket per CPU (source:

@@ -67,7 +67,7 @@ def free(fd: int) -> int:
 
 @contextmanager
 def room_for(what: str, folder: int, needed: int, state: str) -> Iterator[None]:
-    """Raise RefusedError if fewer than `needed` bytes are free, or if the volume becomes full.
+    """Raise RefusedError if fewer than `needed` bytes are free, or if the block fills the volume.
 
     `folder` is an open directory of the volume. `state` describes the jail after the failure.
     """
@@ -162,7 +162,10 @@ class Generation:
         return _read_number(self.tree, f"{self.path}/number")
 
     def paths(self) -> set[str]:
-        """Return all paths. The paths of the previous generation may include users' files."""
+        """Return all paths.
+
+        In the previous generation, they include users' files that a new system file has replaced.
+        """
         return _read_paths(self.tree, f"{self.path}/paths")
 
     def system(self) -> set[str]:
@@ -240,7 +243,7 @@ class Jail:
             if self.tree.exists(place) and not self.tree.is_folder(place):
                 raise RefusedError(
                     f"/{place} in the jail: must be a directory, because nodes mount a volume "
-                    f"at /{path}; move /{place} away, then deploy again"
+                    f"at /{path}; rename /{place} in the jail, then deploy again"
                 )
         self.tree.make_folder(path)
 
@@ -255,8 +258,8 @@ class Jail:
             os.close(self.tree.open(path, os.O_WRONLY | os.O_CREAT, 0o644))
         elif not stat.S_ISREG(status.st_mode):
             raise RefusedError(
-                f"/{path} in the jail: must be a file, because nodes mount a file there; move "
-                f"/{path} away, then deploy again"
+                f"/{path} in the jail: must be a file, because nodes mount a file there; rename "
+                f"/{path} in the jail, then deploy again"
             )
 
     def _make_logs(self) -> None:
@@ -306,12 +309,12 @@ class Jail:
         """Make the previous generation the incoming one."""
         kept = self.before.number()
         if kept != number:
-            earlier = "no earlier generation" if kept is None else f"generation {kept}"
+            earlier = "no earlier generation" if kept is None else f"only generation {kept}"
             others = "" if kept is None else f"{kept} to restore that generation, or to "
             raise RefusedError(
-                f"jail.refresh: {number}: the jail has generation {current} and keeps "
-                f"{earlier}; set 'jail.refresh' to {others}{current + 1} to unpack the image "
-                "again"
+                f"jail.refresh: {number}: generation {number} is not available: the jail has "
+                f"generation {current} and keeps {earlier}; set 'jail.refresh' to "
+                f"{others}{current + 1} to unpack the image again"
             )
         self._check(self.before)
         self.tree.rename(self.before.path, self.incoming.path)
@@ -325,9 +328,9 @@ class Jail:
             foreign = [name for name in self.tree.listing(path) if f"{path}/{name}" not in system]
             if foreign:
                 raise RefusedError(
-                    f"/{path}: is a file in the new generation, but in the jail it is a "
-                    f"directory that contains '{sorted(foreign)[0]}'; move that directory "
-                    "away, then deploy again"
+                    f"/{path}: the requested generation has a file here, but the jail has a "
+                    f"directory with '{sorted(foreign)[0]}', which is not from a jail image; "
+                    "in the jail, rename this directory, then deploy again"
                 )
 
     def _finish(self) -> None:
@@ -340,7 +343,11 @@ class Jail:
         if current != number:
             if current is not None and self.before.number() != current:
                 self._keep(current, coming.paths())
-            with self._room_for(f"generation {number}", 0, "the next deploy continues this change"):
+            with self._room_for(
+                f"generation {number}",
+                0,
+                "until a deploy succeeds, the jail contains files of two generations",
+            ):
                 self._move(coming.root, "", self.system())
                 self._clear(self.system() - coming.paths())
                 self.furnish()
@@ -394,8 +401,9 @@ class Jail:
         self._clear({folder} | {name for name in system if name.startswith(f"{folder}/")})
         if self.tree.is_folder(folder):
             raise RefusedError(
-                f"/{folder}: is a file in the new generation, but in the jail it is a "
-                "directory with other files; move that directory away, then deploy again"
+                f"/{folder}: the requested generation has a file here, but the jail has a "
+                "directory with files that are not from a jail image; in the jail, rename this "
+                "directory, then deploy again"
             )
 
     def _clear(self, paths: Iterable[str]) -> None:

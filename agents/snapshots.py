@@ -86,9 +86,9 @@ def body(claim: str, snapshot_class: str, moment: datetime) -> dict[str, Any]:
 def surplus(snapshots: Iterable[Snapshot], newest: str, keep: int) -> list[str]:
     """Return the names of snapshots to delete after `newest` is ready.
 
-    `newest` is the snapshot that this run made. The latest `keep` ready snapshots stay. Later
-    snapshots than `newest` stay too, because another run may be making them. Snapshots that never
-    became ready are deleted.
+    `newest` is the snapshot that this run made. Of `newest` and the snapshots before it, the latest
+    `keep` that are ready stay; the others are deleted, and so are snapshots that never became
+    ready. Snapshots after `newest` stay, because another run may be making them.
     """
     oldest_first = sorted(snapshots, key=lambda one: one.metadata.creationTimestamp)
     names = [one.metadata.name for one in oldest_first]

@@ -63,7 +63,11 @@ def main(
         return _follow(made, observed, wanted, run, sleep)
     except (CommandError, ValueUnknownError) as error:
         # A value that sacctmgr shows stays the same in the next run.
-        remedy = "; then run the command again" if isinstance(error, CommandError) else ""
+        remedy = (
+            "; correct the cause, then run the command again"
+            if isinstance(error, CommandError)
+            else ""
+        )
         fail(f"cannot make Slurm's accounts match the settings: {error}{remedy}")
         return FAILED
 

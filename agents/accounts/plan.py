@@ -29,8 +29,8 @@ class Plan:
     refusals: tuple[str, ...] = ()
     """One line each. A plan with a refusal is not carried out."""
     notes: tuple[str, ...] = ()
-    """One line for each thing that the settings no longer contain, but that stays. Such a thing
-    contains other things, which people made."""
+    """One line for each thing that stays although the settings no longer contain it. The reason is
+    that it contains other things, which people made."""
 
 
 def plan(observed: Observed, wanted: Wanted) -> Plan:
@@ -69,7 +69,7 @@ def plan(observed: Observed, wanted: Wanted) -> Plan:
 
 def _order(wanted_things: Mapping[Thing, Mapping[str, str]]) -> list[Thing]:
     """Sort things: an account follows its parent, a QOS follows the QOS that it preempts, and a
-    user's association for a partition follows the one for all partitions."""
+    user's association for one partition follows the user's association for all partitions."""
     graph: dict[Thing, set[Thing]] = {}
     for thing, fields in sorted(wanted_things.items()):
         named: set[Thing] = set()
@@ -229,8 +229,8 @@ def _interim(thing: Thing, observed: Observed, wanted: Wanted) -> str | None:
 
 
 def _is_default(thing: Thing, observed: Observed, wanted: Wanted) -> bool:
-    """Return whether an account is the user's default account after the changes, before the
-    removals begin."""
+    """Return whether the thing's account is the user's default account after all changes, just
+    before the first removal."""
     for fields in wanted.users.get(thing.name, {}).values():
         if "defaultaccount" in fields:
             return fields["defaultaccount"] == thing.account

@@ -35,7 +35,7 @@ UidOf = Callable[[str], int | None]
 
 
 def uid_of(name: str) -> int | None:
-    """Return a user's uid in this pod, which has the newest list of users, or None."""
+    """Return a user's uid, or None if this pod's list of users, the newest, lacks the user."""
     try:
         return pwd.getpwnam(name).pw_uid
     except KeyError:

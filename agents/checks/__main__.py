@@ -34,7 +34,7 @@ from agents.say import Level, logfmt
 PATHS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """PATH of the checks, because slurmd sets no PATH for its programs."""
 SCRIPT = Path("/usr/lib/slurmstack/scripts/health_check")
-"""The site's own script. It runs after the checks of each interval pass."""
+"""The site's own script. It runs at each interval, after the checks."""
 LOG = Path("/proc/1/fd/1")
 """The pod's log, because slurmd discards the output of a successful program."""
 
@@ -67,7 +67,7 @@ def interval(chosen: Sequence[Chosen], state: Path = STATE) -> int:
         _say(
             "warn",
             "did not run the checks, because their previous run has not ended; no action needed: "
-            "the next pass tries again",
+            "the checks run again at the next interval",
         )
         return 0
     at, outcomes = int(time.time()), carry_out(chosen, state)
@@ -77,7 +77,8 @@ def interval(chosen: Sequence[Chosen], state: Path = STATE) -> int:
     except slurm.SilenceError as error:
         _say(
             "error",
-            f"cannot write the results of the checks to Slurm: {error}; the next pass tries again",
+            f"cannot write the results of the checks to Slurm: {error}; the next run of the checks "
+            "tries again",
         )
     else:
         if drained:

@@ -71,7 +71,7 @@ def is_broken(value: str) -> bool:
 
 
 def report(text: str) -> list[Gpu]:
-    """Parse the output of `nvidia-smi --query`. Raises `UnknownError` if it is incomplete."""
+    """Parse the output of `nvidia-smi --query`. Raises `UnknownError` for incomplete output."""
     attached = _ATTACHED.search(text)
     if not attached:
         raise UnknownError(f"nvidia-smi: {_first(text)}")
@@ -170,7 +170,7 @@ def _ecc(gpus: Sequence[Gpu], most: float) -> Iterator[str]:
 
 
 def retired_pages(smi: str, *, max_pages: float) -> str | None:
-    """Check that no memory page waits for retirement, and that few pages are retired.
+    """Check that no memory page waits for retirement, and at most `max_pages` pages are retired.
 
     GPUs older than Ampere retire a faulty page of memory. They stop using the page after a reset.
     """
@@ -243,9 +243,9 @@ def _slowed(gpus: Sequence[Gpu]) -> Iterator[str]:
 def nvlink(status: str, smi: str, *, links: int | None) -> str | None:
     """Check that all NVLink links are up, and that GPUs on an NVSwitch have joined its fabric.
 
-    `links` is the required number of active links of each GPU. By default, each GPU needs as many
-    active links as the GPU of this node that has most. So a node on which no GPU has an active link
-    passes by default.
+    `links` is the required number of active links of each GPU. By default, this is the highest
+    number of active links that any GPU of this node has. So a node on which no GPU has an active
+    link passes by default.
     """
     gpus = report(smi)
     return listed(
@@ -285,7 +285,11 @@ def _links(status: str, gpus: Sequence[Gpu], wanted: int | None) -> Iterator[str
 
 def power(smi: str, *, min_watts: float | None) -> str | None:
     """Compare each GPU's power limit with `min_watts` and with other GPUs of the same model."""
-    return listed(_power(report(smi), min_watts), "set the limit with nvidia-smi --power-limit")
+    return listed(
+        _power(report(smi), min_watts),
+        "raise a low limit with nvidia-smi --power-limit; if a GPU does not answer, restart the "
+        "machine",
+    )
 
 
 def _power(gpus: Sequence[Gpu], least: float | None) -> Iterator[str]:
@@ -297,7 +301,7 @@ def _power(gpus: Sequence[Gpu], least: float | None) -> Iterator[str]:
             "Power Readings/Power Limit",
         )
         if is_broken(gpu.get(*paths)):
-            yield f"{gpu}: nvidia-smi cannot read the power limit"
+            yield f"{gpu}: the GPU does not answer: nvidia-smi cannot read its power limit"
         elif (limit := gpu.number(*paths)) is not None:
             limits[gpu.index] = limit
     for gpu in gpus:
@@ -358,7 +362,11 @@ def busy(
         )
     else:
         free = {gpu.index for gpu in gpus}
-    return listed(_held(gpus, free, max_mib), "end the processes that nvidia-smi shows")
+    return listed(
+        _held(gpus, free, max_mib),
+        "end the processes that nvidia-smi shows; if it shows none, look for processes outside "
+        "the pod, or reset the GPU",
+    )
 
 
 def _in_order_of_slurm(gpus: Sequence[Gpu], gres: str) -> list[Gpu]:

@@ -1,8 +1,8 @@
 """Functions that all checks share.
 
-Each check has a function that judges the node. This function receives the texts of the check's
-readers, and the check's limits. It returns a short description of the fault, or None if there is no
-fault. It raises `UnknownError` if it cannot decide.
+Each check has a function that decides whether the node is fit. This function receives the texts of
+the check's readers, and the check's limits. It returns a short description of the fault, or None if
+there is no fault. It raises `UnknownError` if it cannot decide.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,7 +11,7 @@ EARLIER = "\f"
 """Separator between a text and an earlier text of the same reader. The line after the separator is
 the age of the earlier text in seconds."""
 _MOST = 4
-"""Maximum number of things that a message lists."""
+"""Maximum number of faults that a message lists."""
 
 
 class UnknownError(Exception):
@@ -19,7 +19,7 @@ class UnknownError(Exception):
 
 
 def listed(things: Iterable[object], remedy: str = "") -> str | None:
-    """Return the first few things as one text with the remedy, or None if there are no things."""
+    """Return the first faults as one text with the remedy, or None if there is no fault."""
     found = [str(thing) for thing in things]
     more = [f"and {len(found) - _MOST} more"] if len(found) > _MOST else []
     text = ", ".join(found[:_MOST] + more)

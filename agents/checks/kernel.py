@@ -83,7 +83,8 @@ def _messages(log: str) -> Iterator[str]:
     """
     messages: list[str] = []
     before = ""
-    # Do not use splitlines(): it splits also at other characters, which users can write.
+    # Do not use splitlines(): it also splits at characters other than line feeds, and users can
+    # write these characters.
     for stamp, text in (found.groups() for found in map(_LINE.match, log.split("\n")) if found):
         if messages and (stamp == before != "" or text.startswith(" ")):
             messages[-1] += f" {text.strip()}"

@@ -1,4 +1,4 @@
-"""Run a pass of checks: start all needed readers in parallel, and then judge their texts."""
+"""Run several checks once: start all readers that they need in parallel, then check the texts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ def _task(reader: Reader, limits: Limits) -> bounded.Task:
 
 
 def judge(chosen: Chosen, readings: Mapping[str, Reading | None]) -> Outcome:
-    """Judge the readings that a check needs, and return the outcome of the check."""
+    """Evaluate the readings that a check needs, and return the outcome of the check."""
     check = chosen.check
     try:
         texts = [_text(READERS[name], readings[name]) for name in check.reads]
@@ -81,7 +81,10 @@ def _text(reader: Reader, reading: Reading | None) -> str:
     Raises `_SilenceError` if the reader timed out, and `UnknownError` if it failed.
     """
     if reading is None:
-        raise _SilenceError(f"{reader.name}: no answer within {reader.seconds:g} s")
+        raise _SilenceError(
+            f"{reader.name}: no answer within {reader.seconds:g} s; check the devices and the "
+            "storage of this node"
+        )
     if reading.code == bounded.MISSING:
         raise UnknownError(
             f"{reader.name}: the command is missing on this node; install the command in the "

@@ -1,4 +1,4 @@
-"""Fetch the texts that checks judge. Each reader runs in its own process, because it may hang.
+"""Fetch the texts that checks evaluate. Each reader runs in its own process, because it may hang.
 
 A reader is a command, or a function that gets the limits of the checks. A function raises OSError
 if it cannot read, and ValueError if it reads an unknown format.
@@ -59,8 +59,8 @@ class Reader:
     command: tuple[str, ...] = ()
     function: Callable[[Limits], str] | None = None
     told: bool = False
-    """Whether checks judge the output of this reader even if the reader failed. If not, the verdict
-    after a failure is `unknown`."""
+    """Whether checks evaluate the output of this reader even if the reader failed. If not, the
+    verdict after a failure is `unknown`."""
 
 
 def disks(limits: Limits) -> str:
@@ -193,8 +193,8 @@ def _hangs(status: Mapping[str, str]) -> bool:
     """Return whether a process seems to hang in the kernel.
 
     Such a process is in state D (uninterruptible sleep). It also belongs to root, or has a pending
-    SIGKILL. The reason is that any user can put a process into state D with vfork(2), but SIGKILL
-    ends such a process at once.
+    SIGKILL. Any user can put a process into state D with vfork(2), but SIGKILL ends such a process
+    at once. So a user's process hangs only if SIGKILL has not ended it.
     """
     if not status["State"].startswith("D"):
         return False
@@ -319,7 +319,7 @@ def gres(_: Limits, file: Path = GRES) -> str:
 
 
 def node_name() -> str:
-    """Return the node's name in Slurm, from a variable of slurmd, or else of the pod."""
+    """Return the node's name in Slurm, from a variable that slurmd sets, or else the pod."""
     return os.environ.get("SLURMD_NODENAME") or os.environ.get("NODE_NAME") or os.uname().nodename
 
 

@@ -35,7 +35,7 @@ class Effect(StrEnum):
     """Effect of a failed check."""
 
     DRAIN = "drain"
-    """Drain the node. If the check failed in a prolog, Slurm also requeues the job if it is a batch
+    """Drain the node. If the check failed in the prolog of a batch job, Slurm also requeues the
     job."""
     REPORT = "report"
     """Only report the failure, in the pod's log and in the output of `check-node`."""
@@ -56,9 +56,9 @@ class Check:
     says: str
     """Description of a node that passes the check."""
     reads: tuple[str, ...]
-    """Names of the readers whose texts are the judge's arguments, in this order."""
+    """Names of the readers. `judge` gets their texts as its arguments, in this order."""
     judge: Callable[..., str | None]
-    """Function that judges the texts. It gets the limits as keyword arguments; see
+    """Function that evaluates the texts. It gets the limits as keyword arguments; see
     `agents.checks.judging`."""
     lift: Lift
     nodes: Nodes = Nodes.ALL
@@ -74,7 +74,7 @@ class Check:
 _AROUND_JOBS = frozenset(When)
 _BEFORE_JOBS = frozenset({When.PROLOG, When.INTERVAL})
 """Every check that drains a node must also run at intervals. Otherwise its drains would stay for
-ever: the reconciler lifts a drain only after an interval pass in which the check did not fail."""
+ever: the reconciler lifts a drain only after the check has run at an interval and not failed."""
 
 CHECKS: Mapping[str, Check] = {
     check.name: check
@@ -113,7 +113,8 @@ CHECKS: Mapping[str, Check] = {
         ),
         Check(
             "gpu-retired-pages",
-            "no memory page waits for retirement, and few are retired (GPUs before Ampere)",
+            "on GPUs older than Ampere: no memory page waits for retirement, and at most "
+            "`max_pages` pages are retired",
             ("nvidia-smi",),
             gpus.retired_pages,
             Lift.REBOOT,
@@ -123,7 +124,7 @@ CHECKS: Mapping[str, Check] = {
         ),
         Check(
             "gpu-row-remap",
-            "no memory row waits for remapping, and no remapping failed (GPUs from Ampere on)",
+            "on Ampere and later GPUs: no memory row waits for remapping, and no remapping failed",
             ("nvidia-smi",),
             gpus.row_remap,
             Lift.REBOOT,
@@ -186,7 +187,7 @@ CHECKS: Mapping[str, Check] = {
         ),
         Check(
             "gpu-busy",
-            "no GPU is in use without a job",
+            "no GPU is in use while no job uses it",
             ("nvidia-smi", "processes", "job", "gres"),
             gpus.busy,
             Lift.RESTART,
@@ -207,7 +208,7 @@ CHECKS: Mapping[str, Check] = {
         ),
         Check(
             "infiniband-errors",
-            "few errors on InfiniBand ports within an hour",
+            "no InfiniBand port has more errors per hour than the limits allow",
             ("infiniband",),
             infiniband.errors,
             Lift.REPLACE,
@@ -255,7 +256,7 @@ CHECKS: Mapping[str, Check] = {
         ),
         Check(
             "jail",
-            "the jail is mounted and writable, and has the generation of the settings",
+            "the jail is mounted and writable, and has the generation that `jail.refresh` sets",
             ("jail",),
             system.jail,
             Lift.RESTART,

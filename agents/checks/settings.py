@@ -25,8 +25,8 @@ class Chosen:
 def read(path: Path) -> list[Chosen]:
     """Return the checks of this node, in the registry's order. Raises `SettingsError`.
 
-    Ignores unknown checks, because a node can get the settings of a new slurmstack version before
-    the image of this version.
+    Ignores unknown checks: during an upgrade, a node can have the new version's settings while it
+    still runs the old version's program.
     """
     try:
         found = dict[str, dict[str, Any]](json.loads(path.read_text()))

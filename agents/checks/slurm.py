@@ -1,4 +1,6 @@
-"""Drain the node in Slurm after a pass, and record the results as evidence. Never lift a drain.
+"""Drain the node in Slurm if a check failed, and record the results as evidence.
+
+This module never lifts a drain.
 
 Evidence is the list of failed and undecided checks. It is in the field `extra` of the node's Slurm
 record. The reconciler reads this field to decide whether it can lift a drain.
@@ -33,7 +35,7 @@ class SilenceError(Exception):
 
 
 def evidence(at: int, outcomes: Iterable[Outcome]) -> Evidence:
-    """Return the evidence of a complete pass. The pass started at `at`, in Unix time."""
+    """Return the evidence of a run of all checks. The run started at `at`, in Unix time."""
     drains = [one for one in outcomes if one.effect is Effect.DRAIN]
     failed, unknown = (
         tuple(sorted(one.name for one in drains if one.verdict is verdict))
@@ -70,7 +72,7 @@ def drain(node: str, outcomes: Sequence[Outcome], state: Path) -> str | None:
 
 
 def settle(node: str, outcomes: Sequence[Outcome], at: int, state: Path) -> str | None:
-    """Drain the node like `drain`, and record the pass's evidence. Raises `SilenceError`."""
+    """Drain the node like `drain`, and record the evidence. Raises `SilenceError`."""
     return _update(node, outcomes, [f"extra={record(evidence(at, outcomes), read())}"], state)
 
 

@@ -1,6 +1,7 @@
 """Checks of disks, memory, processes, the clock, the jail and munge.
 
-Each check judges the texts of readers. `agents.checks.readers` describes their formats.
+Each check evaluates text that a reader function has collected on the node. `agents.checks.readers`
+describes the formats.
 """
 
 from collections.abc import Iterator, Sequence

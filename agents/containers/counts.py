@@ -28,7 +28,7 @@ _MOST_MILLISECONDS: Final = 24 * 3_600_000
 """Largest size and duration that a report may contain, far above those of a real import."""
 _MOST_PER_MILLISECOND: Final = 100_000_000
 """Limit on the bytes per millisecond in a report. No node downloads faster: a link of 400 Gb/s
-carries half of it."""
+carries half as much."""
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,9 @@ _OTHER_NAMES: Final = {
 def find(image: InRegistry, home: Path, site: Path, environment: Mapping[str, str]) -> str | None:
     """Return `LOGIN:PASSWORD` in base64 for the image's registry, or None.
 
-    Searches enroot's file of the user first, then Docker's file of the user, then the site's file.
-    Raises ImageError if a file is unreadable, or if a command for a password fails.
+    Searches the user's file of enroot first, then the user's file of Docker, then the site's file.
+    If the reference names a user of the registry, only the file of enroot is searched. Raises
+    ImageError if a file is unreadable, or if a command for a password fails.
     """
     found = next(_of_enroot(image, _enroot_file(home, environment)), None)
     if found is not None or image.user is not None:

@@ -136,8 +136,9 @@ class Importer:
             source = f"{kind}:{reference.path if reference.kind != 'path' else real}"
             skopeo = _Skopeo(str(reference), source, folder)
             found = skopeo.inspect()
-            # The owner of the file can replace the file after skopeo.inspect. The unpacked image
-            # may then have another digest, so do not use the key of the image in a registry.
+            # The owner of the file can replace the file after skopeo.inspect, so the unpacked image
+            # may have another digest. Add the file's path to the key: otherwise the cache could use
+            # this unpacked image for an image of a registry.
             key = _hash(f"{found.key} {kind} {real}")
             return self._of_source(text, replace(found, key=key), skopeo)
 
@@ -167,7 +168,7 @@ class Importer:
         return image
 
     def _unpack(self, found: "_Found", skopeo: "_Skopeo", folder: Path) -> Surroundings:
-        """Copy an image into the cache's layers, and unpack it into `folder`."""
+        """Copy an image's layers into the cache, and unpack the image into `folder`."""
         layout = skopeo.copy(self.cache.path / "blobs", folder, found)
         try:
             _describe(layout)

@@ -1,4 +1,4 @@
-"""The site's settings for images. A deploy of the cluster writes them to a file, read here."""
+"""The site's settings for images. A deploy writes them to a file, which this module reads."""
 
 import json
 import os
@@ -53,7 +53,10 @@ class Settings:
         return self.cache.partition("%u")[0].rpartition("/")[0] or "/"
 
     def site_blobs(self) -> Path | None:
-        """Return the directory of the site's layers, with the layout of `Cache`, or None."""
+        """Return the directory of the site's layers, or None if the site has none.
+
+        Its files are arranged as in a user's cache (class `Cache`).
+        """
         return Path(self.site_cache) / "blobs" if self.site_cache else None
 
     def check_allowed(self, name: str) -> None:
@@ -98,8 +101,8 @@ class Settings:
 def read(folder: Path = FOLDER) -> Settings:
     """Read the settings. Raises ImageError if the file is not a JSON object.
 
-    Ignores unknown keys, because a node can get the settings of a new slurmstack version before the
-    container images of this version.
+    Ignores unknown keys: during an upgrade, a node can have the new version's settings while it
+    still runs the old version's program.
     """
     path = folder / "settings.json"
     try:

@@ -10,7 +10,7 @@ Environment variables:
     TOP       number of accounts, and number of users, that have their own series
     JOBS      maximum number of pairs of a running job and one of its nodes that have a series
     JAIL      mount point of the jail; if JAIL is not set, the jail is not read
-    VOLUMES   mount points of the jail's volumes; the folder's name is the volume's name
+    VOLUMES   mount points of the volumes in the jail; the last part of a path names the volume
     PORT      port of the server
 """
 

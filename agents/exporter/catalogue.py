@@ -28,15 +28,15 @@ NODES_DRAINED = _gauge(
 )
 NODE_STATE = _gauge(
     "slurm_node_state",
-    "1 for the current state of a node in Slurm. Other states are absent.",
+    "Always 1. The label `state` is the node's current state in Slurm.",
     "",
     "node",
     "state",
 )
 NODE_INFO = _gauge(
     "slurm_node_info",
-    "1 for the machine (Kubernetes node) on which a node's slurmd started. This metric is "
-    "absent until slurmd reports the machine.",
+    "Always 1. The label `machine` is the Kubernetes node on which the Slurm node's slurmd "
+    "started. This metric is absent until slurmd reports the machine.",
     "",
     *("node", "machine"),
 )
@@ -149,7 +149,8 @@ JOBS_PENDING = _gauge(
 )
 JOB_NODE = _gauge(
     "slurm_job_node",
-    "1 for each node of a running job. This metric is absent for all but the largest jobs.",
+    "Always 1, in one series for each node of a running job. Only the largest running jobs have "
+    "series.",
     "",
     *("job_id", "node", "partition", "user", "account"),
 )
@@ -302,12 +303,14 @@ SERVER_THREADS = _gauge(
 )
 AGENT_QUEUE = _gauge(
     "slurm_agent_queue_length",
-    "Number of messages to nodes that slurmctld has not sent yet.",
+    "Number of messages to nodes that slurmctld has not sent yet. It grows if many nodes do not "
+    "answer.",
     "messages",
 )
 DBD_AGENT_QUEUE = _gauge(
     "slurm_dbd_agent_queue_length",
-    "Number of accounting records that slurmctld has not sent to slurmdbd yet.",
+    "Number of accounting records that slurmctld has not sent to slurmdbd yet. It grows while "
+    "slurmdbd does not answer.",
     "records",
 )
 JOBS_SUBMITTED = _counter(
@@ -395,16 +398,15 @@ RPC_SECONDS = _counter(
 )
 USER_RPCS = _counter(
     "slurm_user_rpcs_total",
-    "Number of remote procedure calls (RPCs) of a user. The users of daemons count too. This "
-    "metric is absent for all but the users whose calls take the most time.",
+    "Number of remote procedure calls (RPCs) of a user. Daemons count under their own users. Only "
+    "the users whose calls take the most time have series.",
     "calls",
     "user",
 )
 USER_RPC_SECONDS = _counter(
     "slurm_user_rpc_duration_seconds_total",
-    "Time that slurmctld spent on remote procedure calls (RPCs) of a user. The users of "
-    "daemons count too. This metric is absent for all but the users whose calls take the "
-    "most time.",
+    "Time that slurmctld spent on remote procedure calls (RPCs) of a user. Daemons count under "
+    "their own users. Only the users whose calls take the most time have series.",
     "seconds",
     "user",
 )
@@ -413,13 +415,15 @@ USER_RPC_SECONDS = _counter(
 
 JAIL_SIZE = _gauge(
     "slurmstack_jail_size_bytes",
-    "Size of the file system of the jail, or of a volume in it.",
+    "Size of a file system. The label `volume` is `jail`, or the name of a volume that is mounted "
+    "in the jail.",
     "bytes",
     "volume",
 )
 JAIL_AVAILABLE = _gauge(
     "slurmstack_jail_available_bytes",
-    "Free space that users can fill in the file system of the jail, or of a volume in it.",
+    "Free space that users can fill in a file system. The label `volume` is `jail`, or the name "
+    "of a volume that is mounted in the jail.",
     "bytes",
     "volume",
 )

@@ -203,7 +203,8 @@ class Queue:
 
         Returns None if even an empty cluster could not start the job.
         """
-        # A job that is held later keeps its eligible time. Only its reason shows the hold.
+        # A job that is held after it became eligible keeps its eligible time. Only its reason shows
+        # the hold.
         if state != naming.PENDING or naming.pending_reason(job.reason) in naming.NOT_YET:
             return None
         return self.now - job.eligible if 0 < job.eligible <= self.now else None

@@ -42,7 +42,7 @@ class Job:
     id: str
     """Id of a running job in squeue's format, such as 17 or 17_3, or "" for other jobs."""
     nodes: str
-    """Nodes of a running job, in the format of `hosts`, or "" for other jobs."""
+    """Nodes of a running job, in the format that `hosts` reads, or "" for other jobs."""
     start: int
     """Start of the job. For a pending job, the start that Slurm expects, or 0."""
 
@@ -73,7 +73,8 @@ class Node:
     """Kubernetes node on which slurmd started (its InstanceId), or "" if slurmd has not reported
     it."""
     images: Counts | None
-    """Counts of images for the node's jobs, or None before the first report of its checks."""
+    """Counts of image imports, cache hits and failures on the node. None before the first report of
+    the node's checks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,8 @@ LAST_SEND = Metric(
 )
 WAITING = Metric(
     "slurmstack_logs_waiting_seconds",
-    "Time for which the oldest unsent log line has waited, or 0 if no line waits.",
+    "Time for which the oldest unsent log line has waited, or 0 if no line waits. It grows while "
+    "the log collector accepts no lines.",
     "seconds",
 )
 CONTAINERS = Metric(

@@ -34,7 +34,7 @@ LAST = 5.0
 class NotTakenError(Exception):
     """The receiver may accept the request later. The message is one line.
 
-    `after`: seconds to wait if the receiver requests a wait, otherwise 0.
+    `after` is the number of seconds that the receiver asks the agent to wait, or 0.
     """
 
     def __init__(self, said: str, after: float = 0) -> None:

@@ -9,9 +9,9 @@ from agents.logs.lines import SECOND
 from agents.say import say
 
 LOOK_BACK = 900 * SECOND
-"""Nanoseconds. If an agent has no file at its start, it also sends the lines of this time before
-its start: the previous agent may have been lost with its file. Kubernetes takes up to seven minutes
-to replace a pod of a lost node."""
+"""Nanoseconds. If an agent finds no file when it starts, it also sends the lines of this time
+before its start: the previous agent may have been lost together with its file. Kubernetes takes up
+to seven minutes to replace a pod of a lost node."""
 
 
 class _File(msgspec.Struct):
@@ -22,7 +22,7 @@ class _File(msgspec.Struct):
 
 
 class Sent:
-    """Content of the file `path`. Without a valid file, lines since `now - LOOK_BACK` are sent."""
+    """Content of the file `path`. Without a valid file, unsent lines start at `now - LOOK_BACK`."""
 
     def __init__(self, path: Path, now: int) -> None:
         self._path = path

@@ -97,7 +97,8 @@ def main(
         return _fail(UNUSABLE, f"cannot carry out this command: {error}")
     except (BusyError, OSError, SlurmError) as error:
         return _fail(
-            FAILED, f"the long check is not finished: {error}; then run this command again"
+            FAILED,
+            f"the long check is not finished: {error}; when this is solved, run this command again",
         )
     if options.json:
         print(json.dumps(asdict(summary)))

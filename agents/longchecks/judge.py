@@ -12,8 +12,8 @@ class Verdict(StrEnum):
     GOOD = "good"
     BAD = "bad"
     UNJUDGED = "unjudged"
-    """The check has no threshold, and the node has too few earlier values. Drains of the node stay
-    unchanged."""
+    """No limit applies: the check has no threshold, and the node has too few earlier values. Drains
+    of the node stay unchanged."""
     UNKNOWN = "unknown"
     """The measurement gave no value. Drains of the node stay unchanged."""
 

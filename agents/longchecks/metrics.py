@@ -27,13 +27,13 @@ VALUE = Metric(
 )
 TIMESTAMP = Metric(
     "slurmstack_longcheck_timestamp_seconds",
-    "Time when the measurement of a long check's newest value on a node started.",
+    "Time at which the measurement started that gave a long check's newest value on a node.",
     *("Unix time", _LABELS),
 )
 GOOD = Metric(
     "slurmstack_longcheck_good",
     "1 if a long check's newest value on a node is good, 0 if it is bad. This metric is "
-    "absent if the value was not judged.",
+    "absent if no limit applied to the value.",
     *("", _LABELS),
 )
 MINIMUM = Metric(
@@ -45,8 +45,8 @@ MINIMUM = Metric(
 )
 MAXIMUM = Metric(
     "slurmstack_longcheck_maximum",
-    "Threshold above which a long check's value is bad. This metric is absent if the check "
-    "does not count faults.",
+    "Threshold above which a long check's value is bad. Only checks that count faults have this "
+    "metric.",
     "the check's",
     _LABELS,
 )

@@ -16,11 +16,12 @@ from agents.longchecks.wanted import nodeset_of
 from agents.slurm import Job, Node
 
 SETTLES = 180
-"""Seconds after which an unanswered request for a job is lost, unless Slurm then has the job.
-slurmrestd waits 40 seconds for slurmctld, and the client waits 90 seconds for slurmrestd."""
+"""If a request for a job got no answer, and Slurm has no such job after this many seconds, the
+request is lost. slurmrestd waits 40 seconds for slurmctld, and the client waits 90 seconds for
+slurmrestd."""
 ARRIVES = 90
-"""Seconds after the end of a job after which its output must be visible in this pod. The output may
-be late, because an NFS client caches the content of a folder for up to 60 seconds."""
+"""A job's output must be visible in this pod within this many seconds after the end of the job. The
+output may be late, because an NFS client caches the content of a folder for up to 60 seconds."""
 _OUT = frozenset(
     {
         *("DOWN", "DRAIN", "FAIL", "FUTURE", "INVALID_REG", "NOT_RESPONDING", "UNKNOWN"),
@@ -244,7 +245,8 @@ def _state(node: Node) -> str:
 
 
 def _second_looks(run: Run, seen: Seen) -> Iterator[Target]:
-    """Yield a second pair for each node of a bad pair. Its partner is a node that was good."""
+    """Yield a second pair for each node of a bad pair. The new partner is a node of a pair that was
+    not bad."""
     under_way = {node for t in run.submissions if t not in seen.results for node in t}
     well = {n for t, r in seen.results.items() if r.verdict in _SOUND for n in t}
     for target in run.targets:

@@ -170,7 +170,8 @@ wait""",
         ),
         Check(
             name="gpu-burn",
-            about="comparison of results during five minutes of full load on all GPUs (gpu_burn)",
+            about="number of GPUs that compute wrong results in five minutes of full load "
+            "(gpu_burn)",
             # gpu_burn ends each progress report with a carriage return. Replace it with a newline.
             body="gpu_burn -tc 300 | tr '\\r' '\\n' | tail -n 300",
             parse=parsers.gpu_burn,
@@ -183,7 +184,8 @@ wait""",
         ),
         Check(
             name="gpu-memory",
-            about="bandwidth between each GPU's memory and the host's (nvbandwidth)",
+            about="bandwidth between the memory of each GPU and the memory of the host "
+            "(nvbandwidth)",
             body="nvbandwidth -t host_to_device_memcpy_ce device_to_host_memcpy_ce",
             parse=parsers.gpu_memory,
             unit="GB/s",

@@ -37,8 +37,8 @@ from agents.slurm import Client, Fault, Job, JobRequest, Node, SlurmError
 POLL = 10.0
 """Seconds between two reads of Slurm's state."""
 STALE = 12 * 3600
-"""Age in seconds. A killed run that is older is not continued. The next run only waits until the
-jobs of the killed run have ended."""
+"""Age in seconds. The program does not continue a killed run that is older. Instead, it waits until
+the jobs of the killed run have ended, and then starts a new run."""
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/lib/slurmstack"
 INVALID_JOB_ID = 2017
 """Slurm's error number for an unknown job (ESLURM_INVALID_JOB_ID in slurm_errno.h)."""

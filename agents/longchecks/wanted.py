@@ -42,7 +42,7 @@ class Wanted(_Part):
     user: str
     """User who submits the jobs."""
     logs: str
-    """Folder of the jobs' outputs, with its path on nodes."""
+    """Path of the folder with the jobs' outputs, as nodes see it."""
     at_once: int
     """Maximum number of jobs that a run submits at the same time."""
     wait: int

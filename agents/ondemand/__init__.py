@@ -4,5 +4,5 @@ docs/ondemand.md.
 Slurm wakes a node for a job (POWERING_UP) and puts a node to sleep (POWERING_DOWN). The agent reads
 these states from Slurm, and creates and deletes pods until the pods match the states. slurmctld's
 ResumeProgram only calls the agent, so that the agent reads the states at once. If a call is lost,
-the node therefore starts only seconds later.
+the agent reads the states some seconds later, because it also reads them at regular intervals.
 """

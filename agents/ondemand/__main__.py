@@ -83,8 +83,7 @@ class Agent:
         return made, carried
 
     def _missed(self, now: float) -> float:
-        """Return how many of the seconds since the last plan to leave out of the nodes' time
-        limits.
+        """Return the seconds since the last plan that must not count towards nodes' time limits.
 
         A long pass usually means that slurmctld did not answer during the pass. No node could
         register in that time.
@@ -135,7 +134,8 @@ def _once(agent: Agent) -> int:
         made, _ = agent.look(time.time(), dry_run=True)
     except PROBLEMS as error:
         fail(
-            f"the check of the on-demand nodes did not finish: {error}; then run this command again"
+            f"the check of the on-demand nodes did not finish: {error}; correct the cause, then "
+            "run this command again"
         )
         return 2
     for action in made.actions:
@@ -184,7 +184,7 @@ def _look(agent: Agent) -> float:
     except PROBLEMS as error:
         say(
             "error",
-            f"the check of the on-demand nodes did not finish: {error}; the next pass tries again",
+            f"the check of the on-demand nodes did not finish: {error}; the next check tries again",
         )
         return QUIET
     for action in carried.done:

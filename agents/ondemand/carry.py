@@ -73,7 +73,7 @@ class Carrier:
                 continue
             if not error.is_overtaken:
                 notes.append(
-                    f"cannot carry out '{made}': Kubernetes: {error.said}; a later pass tries again"
+                    f"cannot carry out '{made}': Kubernetes: {error.said}; the agent tries again"
                 )
             if isinstance(made, Create):
                 others += self._given_up(made, error)
@@ -109,13 +109,13 @@ class Carrier:
             self._change_node(action)
         except OvertakenError as error:
             return (
-                f"did not carry out '{action}': {error}; no action needed: the next pass decides "
-                "again"
+                f"did not carry out '{action}': {error}; no action needed: the agent decides again "
+                "in its next check"
             )
         except SlurmError as error:
             if error.fault is not Fault.SLURM:
                 raise
-            return f"cannot carry out '{action}': {error}; the next pass tries again"
+            return f"cannot carry out '{action}': {error}; the agent tries again"
         return ""
 
     # --- Pods -------------------------------------------------------------------------------------
@@ -155,8 +155,9 @@ class Carrier:
 
     # --- Records ----------------------------------------------------------------------------------
 
-    # Read the record again just before each change that another state would make harmful: Slurm has
-    # no conditional update, and a job or a person may have changed the record.
+    # Some changes do harm if the node's state is no longer the one in the plan. Read the record
+    # again just before such a change: Slurm has no conditional update, and a job or a person may
+    # have changed the record.
 
     def _change_node(self, action: Action) -> None:
         match action:
@@ -235,7 +236,10 @@ def _shown(record: Node) -> str:
 
 
 def pod(node: str, template: Template) -> Object:
-    """Return the pod of a node. Its template owns it, so that it disappears with its nodeset."""
+    """Return the pod of a node.
+
+    The PodTemplate of the nodeset owns the pod, so Kubernetes deletes the pod with the nodeset.
+    """
     meta = template.content.get("metadata", {})
     owner = {
         "apiVersion": "v1",

@@ -32,8 +32,8 @@ class Memory:
         return replace(self, recovering={})
 
     def later(self, seconds: float) -> "Memory":
-        """Return the memory with all times moved by `seconds`, so that this time does not count
-        towards time limits."""
+        """Return the memory with the times in `recovering` moved by `seconds`, so that these
+        seconds do not count towards the time limit."""
         return replace(
             self, recovering={name: since + seconds for name, since in self.recovering.items()}
         )

@@ -2,7 +2,7 @@
 functions are pure.
 
 Slurm's record of a node contains all that the agent must remember, so a restarted agent continues
-where the last one stopped. `Memory` contains only what a restarted agent can do without.
+where the last one stopped. `Memory` contains only data that a restarted agent does not need.
 """
 
 from collections.abc import Iterator
@@ -456,8 +456,8 @@ def _delete_ended(view: _View, pod: Pod) -> Delete:
 
 
 def _give_up(view: _View, kind: str, text: str) -> GiveUp:
-    # Do not count a start that the ceiling of costs prevented: the node is not at fault, because
-    # other users can cause this.
+    # Do not count a start that the ceiling of costs prevented. The node is not at fault: the nodes
+    # of other users' jobs can use up all that the ceiling allows.
     tries = view.tries + (kind != "cost")
     words = " ".join(text.split())
     return GiveUp(view.name, f"{START}{kind}: {words}"[:REASON_LENGTH], tries)
@@ -504,8 +504,8 @@ def _is_idle(view: _View) -> bool:
 
 
 def _order(view: _View) -> tuple[bool, datetime, int]:
-    """Sort nodes: outdated nodes first, then nodes that have been without a job for longest, then
-    by number."""
+    """Sort nodes: outdated nodes first, then the nodes that have been without a job for the longest
+    time, then by number."""
     busy = view.record.last_busy or datetime.fromtimestamp(0, UTC)
     return not view.is_outdated, busy, -int(view.name.rpartition("-")[2])
 

@@ -261,7 +261,10 @@ def _once(reconciler: Reconciler, *, dry_run: bool, as_json: bool) -> int:
     try:
         done = reconciler.look(dry_run=dry_run)
     except PROBLEMS as error:
-        fail(f"the check of the nodes did not finish: {error}; then run this command again")
+        fail(
+            f"the check of the nodes did not finish: {error}; correct the cause, then run this "
+            "command again"
+        )
         return report.UNASKED
     _show(done, as_json=as_json)
     return done.code

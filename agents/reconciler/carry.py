@@ -96,8 +96,8 @@ class Carrier:
         self._place = place
         self._hook = hook or run_hook
         self.steps: Counter[tuple[str, str]] = Counter()
-        """Number of steps that were carried out, by node and step. Includes steps of plans that an
-        error ended."""
+        """Number of steps that were carried out, by node and step. Includes the steps of a plan
+        that later stopped at an error."""
 
     # --- Memory -------------------------------------------------------------------------------
 
@@ -367,7 +367,7 @@ def run_hook(command: list[str], environment: Mapping[str, str]) -> None:
 
 
 def _skipped(action: Action, error: OvertakenError) -> str:
-    return f"did not carry out '{action}': {error}; the next pass decides again"
+    return f"did not carry out '{action}': {error}; no action needed: the next pass decides again"
 
 
 def _refused(action: Action, error: SlurmError | KubernetesError) -> str:

@@ -50,7 +50,7 @@ class Doing:
 
 @dataclass
 class Repairs:
-    """Result of a pass over the ladders."""
+    """Repair steps of all nodes in one pass, and their new progress."""
 
     memory: dict[Key, Climb] = field(default_factory=dict)
     actions: list[Repair] = field(default_factory=list)
@@ -77,7 +77,7 @@ def climb(
     now: int,
     room: Room,
 ) -> Repairs:
-    """For each node that its last step did not repair in time, take the next step."""
+    """Take the next step for each node that the last step did not repair in time."""
     on: dict[str, list[Pod]] = {}
     for pod in pods:
         on.setdefault(pod.machine, []).append(pod)
@@ -241,8 +241,8 @@ class _Ladders:
                 )
             if other and not other.is_empty:
                 return Doing(
-                    f"waits until the jobs of node {other.name} end, which also runs on this "
-                    "machine"
+                    f"waits until the jobs of node {other.name} end, because this node also runs "
+                    "on this machine"
                 )
         return None
 

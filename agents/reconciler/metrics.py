@@ -74,14 +74,14 @@ OUTDATED = Metric(
 )
 FINDINGS = Metric(
     "slurmstack_findings",
-    "Number of nodes with a problem. The label `finding` is its cause.",
+    "Number of nodes with a problem. The label `finding` is the cause of the problem.",
     "nodes",
     ("finding",),
 )
 NODE_FINDING = Metric(
     "slurmstack_node_finding",
-    "1 for each problem of a node. The label `finding` is its cause, and `step` is the last "
-    "repair step.",
+    "Always 1, in one series for each problem of a node. The label `finding` is the cause of the "
+    "problem, and `step` is the last repair step.",
     *("", ("node", "finding", "step")),
 )
 METRICS = (

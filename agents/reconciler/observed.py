@@ -34,8 +34,10 @@ MUNGE = "munge"
 
 @dataclass(frozen=True)
 class Munged:
-    """munged (the authentication daemon) of a pod whose munged the kubelet has restarted, because
-    it ended or did not answer."""
+    """State of a pod's munged (the authentication daemon) after the kubelet has restarted it.
+
+    The kubelet restarts a munged that has ended or does not answer.
+    """
 
     is_ready: bool
     ended: float
@@ -69,7 +71,8 @@ class Pod:
     is_gated: bool = False
     """Whether the pod waits until agents/reconciler lets Kubernetes schedule it."""
     hostname: str = ""
-    """Label of the only machine that the pod may run on, or "" if it may run on several."""
+    """Value of the label `kubernetes.io/hostname` of the only machine that the pod may run on, or
+    "" if it may run on several."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,8 @@ class Observed:
     """Approximate Unix time at which slurmctld began to use the last deploy's configuration; 0 if
     the time is unknown."""
     updates: Mapping[str, Update] = field(default_factory=dict)
-    """Current template of each nodeset whose StatefulSet Kubernetes has observed."""
+    """Current template of each nodeset. Leaves out a nodeset while Kubernetes has not processed the
+    last edit of its StatefulSet."""
 
 
 def observe(

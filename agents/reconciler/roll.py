@@ -23,7 +23,7 @@ from agents.slurm import Node
 MAINTENANCE = "MAINTENANCE"
 """Flag of a node in a reservation for maintenance (Flags=MAINT)."""
 RETURN = 900
-"""Seconds for a node to return if `reconciler.rollout` is 0."""
+"""Seconds that a node gets to return to service if `reconciler.rollout` is 0."""
 REASON = f"{ROLL}: gets new settings when its jobs have ended"
 
 
@@ -101,8 +101,8 @@ class _Nodeset:
             elif _is_drained(view):
                 self._go_on(view, late)
             elif late is None and self._may_begin(view) and not view.is_to_drain:
-                # If nodes that wait for long jobs use up the share, still update one node without
-                # jobs at a time.
+                # Nodes that wait for long jobs may use up the share. Even then, update one node
+                # without jobs at a time.
                 if free > 0 or (view.is_empty and not replaced):
                     self._begin(view)
                     free -= 1

@@ -77,7 +77,7 @@ class Wanted(BaseModel):
     maintenance: frozenset[str]
     """Keys of machines' annotations and taints that announce maintenance."""
     conditions: Mapping[str, str]
-    """Types of machines' conditions that show a fault while their status is True. Each type has the
+    """Types of machines' conditions that show a fault while their status is True. The value is the
     name of the cause."""
     hardware: frozenset[str]
     """Checks that detect faults of the machine, not of the pod."""

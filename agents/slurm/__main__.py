@@ -1,6 +1,6 @@
 """`python3 -m agents.slurm token --user NAME [--lifetime SECONDS] [--key FILE]`: print a token.
 
-This is for operators. Users get their tokens with `scontrol token`.
+This command is for operators. Users get their tokens with `scontrol token`.
 """
 
 import argparse

@@ -81,8 +81,8 @@ class Client:
     def begin_nodes(self) -> Callable[[], tuple[Node, ...]]:
         """Request all nodes, and return a function that waits for the answer.
 
-        slurmrestd takes a second for 5,000 nodes. Send no other request before the function
-        returns.
+        slurmrestd takes a second to answer for 5,000 nodes, so the caller can do other work
+        meanwhile. Send no other request before the function returns.
         """
         pool = ThreadPoolExecutor(1)
         request = pool.submit(self.nodes)
@@ -129,8 +129,8 @@ class Client:
     def power(self, node: str, *state: str) -> None:
         """Set a node's state of power, such as POWER_UP; see scontrol(1), "update nodename".
 
-        POWER_DOWN waits until the node is idle. With POWERED_DOWN in addition, Slurm does not wait,
-        and requeues the node's jobs.
+        With POWER_DOWN alone, Slurm waits until the node is idle. With both POWER_DOWN and
+        POWERED_DOWN, Slurm does not wait, and requeues the node's jobs.
         """
         self._update(node, {"state": list(state)}, repeat=True)
 

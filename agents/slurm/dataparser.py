@@ -15,13 +15,13 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 VERSION = "v0.0.42"
-"""Newest version in Slurm 24.11, the release of the project's slurmrestd."""
+"""Newest version of the data parser in Slurm 24.11, the release that this project uses."""
 
 Answer = dict[str, Any]
 
 
 def number(value: Any) -> Any:
-    """Return a number from either form, or None if it is unset or infinite."""
+    """Return a plain number, or the number in an object. None if it is unset or infinite."""
     if not isinstance(value, Mapping):
         return value
     if value["infinite"] or not value["set"]:
@@ -32,8 +32,8 @@ def number(value: Any) -> Any:
 def moment(value: Any) -> Any:
     """Return a time in UTC, or None if the time is unset, infinite, "never" or not a valid date.
 
-    slurmctld stores the start time that a slurmd reports, even if it is no valid date. Such a time
-    must not make the answer about all nodes unreadable.
+    slurmctld stores the start time that a slurmd reports, even if it is not a valid date. One
+    invalid time must not make the answer about all nodes unreadable.
     """
     seconds = number(value)
     if not isinstance(seconds, int):

@@ -17,7 +17,7 @@ DEFAULT_KEY = Path("/etc/slurmstack/jwt/jwt_hs256.key")
 LIFETIME = 300
 """Lifetime of an agent's own token in seconds."""
 RENEW_BEFORE = 60
-"""Seconds before its expiry at which a token is renewed: clocks differ, and requests take time."""
+"""A token is renewed this many seconds before it expires: clocks differ, and requests take time."""
 
 Token = Callable[[], str]
 """Function that returns a valid token."""

@@ -57,7 +57,10 @@ def test_jail_generation_that_is_not_kept_is_refused(cluster: Cluster) -> None:
             for status in pod["status"].get("containerStatuses", [])
             if "terminated" in (state := status["state"])
         ]
-        expected = "jail.refresh: 2: the jail has generation 3 and keeps generation 0"
+        expected = (
+            "jail.refresh: 2: generation 2 is not available: the jail has generation 3 and keeps "
+            "only generation 0"
+        )
         assert any(message.startswith(expected) for message in messages), (line, messages)
         assert cluster.run("tmux -V") == before
     finally:

@@ -184,7 +184,9 @@ def test_unlimited_swap_is_reported_only_if_swap_exists(root: Path, proc: Path) 
     none = prepare(root, proc, ANY, NODE)
 
     assert some.missing.keys() == none.missing.keys() == {"swap"}
-    assert some.unconfined() == {"swap": "start the kernel of the machine with swapaccount=1"}
+    assert some.unconfined() == {
+        "swap": "the kernel limits no swap; start the machine with swapaccount=1"
+    }
     assert none.unconfined() == {}
     assert str(none).endswith("confined to their CPUs, memory, devices and number of processes")
 

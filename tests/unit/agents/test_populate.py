@@ -222,9 +222,9 @@ def test_jail_keeps_one_earlier_generation_that_only_root_can_enter(
         (
             [1, 2, 3],
             1,
-            "keeps generation 2; set 'jail.refresh' to 2 to restore that generation, or to 4",
+            "keeps only generation 2; set 'jail.refresh' to 2 to restore that generation, or to 4",
         ),
-        ([1, 2, 1], 0, "keeps generation 2"),
+        ([1, 2, 1], 0, "keeps only generation 2"),
     ],
 )
 def test_discarded_generation_cannot_be_restored(
@@ -279,7 +279,7 @@ def test_file_does_not_replace_a_directory_that_contains_users_files(
     (used_jail / "usr/lib/turns/mine").write_text("own")
     before = read(used_jail)
 
-    with pytest.raises(RefusedError, match=r"/usr/lib/turns: is a file in the new.*'mine'; move"):
+    with pytest.raises(RefusedError, match=r"/usr/lib/turns: the requested.*'mine'.*rename"):
         Jail(used_jail).reach(2, image(NEW))
 
     assert read(used_jail) == before

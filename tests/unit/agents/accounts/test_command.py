@@ -98,7 +98,7 @@ def test_failed_query_prints_one_line_and_nothing_is_changed(
     assert run(silent, tmp_path) == 1
     message = (
         "error: cannot make Slurm's accounts match the settings: sacctmgr: Connection refused; "
-        "then run the command again\n"
+        "correct the cause, then run the command again\n"
     )
     assert capsys.readouterr().err == message
 

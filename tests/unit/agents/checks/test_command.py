@@ -155,7 +155,7 @@ def test_unavailable_slurm_is_logged_and_nothing_changes(node: Node, text: str) 
         'level=error msg="checks: cannot write the results of the checks to Slurm: the '
         "command sinfo failed: "
     )
-    assert failure.endswith('; the next pass tries again"')
+    assert failure.endswith('; the next run of the checks tries again"')
 
 
 def test_run_does_not_wait_for_a_hanging_slurm(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

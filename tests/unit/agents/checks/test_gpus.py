@@ -20,7 +20,14 @@ ECC = (
     "reset"
 )
 LINKS = "; check nvidia-fabricmanager, or restart the machine"
-LIMIT = "; set the limit with nvidia-smi --power-limit"
+LIMIT = (
+    "; raise a low limit with nvidia-smi --power-limit; if a GPU does not answer, restart the "
+    "machine"
+)
+BUSY_REMEDY = (
+    "end the processes that nvidia-smi shows; if it shows none, look for processes outside the "
+    "pod, or reset the GPU"
+)
 COOLING = "; check the cooling of the machine"
 JOINED = f"expected 'Completed' and 'Success'{LINKS}"
 HEALTHY = [H200, "rtx5090-570.124.06"]
@@ -175,7 +182,7 @@ def edited(name: str, line: str, value: str, section: str = "") -> str:
             "[Unknown Error]",
             "",
             "gpu-power",
-            ": nvidia-smi cannot read the power limit; set the limit with nvidia-smi --power-limit",
+            f": the GPU does not answer: nvidia-smi cannot read its power limit{LIMIT}",
         ),
         (
             "GPU T.Limit Temp",
@@ -189,10 +196,7 @@ def edited(name: str, line: str, value: str, section: str = "") -> str:
             "40960 MiB",
             "FB Memory Usage",
             "gpu-busy",
-            (
-                ": 40960 MiB of memory are in use although no job uses the GPU; end the "
-                "processes that nvidia-smi shows"
-            ),
+            (f": 40960 MiB of memory are in use although no job uses the GPU; {BUSY_REMEDY}"),
         ),
     ],
 )
@@ -381,8 +385,8 @@ def test_prolog_and_epilog_check_only_the_gpus_of_their_job() -> None:
         busy(smi, BUSY, "")
     assert busy(smi, BUSY, "1") is None
     assert busy(smi, BUSY, "0,1") == (
-        "GPU 0 (53:00.0): 2048 MiB of memory are in use although no job uses the GPU; end "
-        "the processes that nvidia-smi shows"
+        "GPU 0 (53:00.0): 2048 MiB of memory are in use although no job uses the GPU; "
+        f"{BUSY_REMEDY}"
     )
 
 
@@ -404,12 +408,12 @@ def test_gpus_of_a_job_are_numbered_by_device_file_without_autodetect() -> None:
 
     assert busy(crossed, BUSY, "0", "AutoDetect=off\n") is None
     assert busy(crossed, BUSY, "1,2", "AutoDetect=off\n") == (
-        "GPU 0 (19:00.0): 2048 MiB of memory are in use although no job uses the GPU; end "
-        "the processes that nvidia-smi shows"
+        "GPU 0 (19:00.0): 2048 MiB of memory are in use although no job uses the GPU; "
+        f"{BUSY_REMEDY}"
     )
     assert busy(crossed, BUSY, "0", "AutoDetect=nvml\n") == (
-        "GPU 0 (19:00.0): 2048 MiB of memory are in use although no job uses the GPU; end "
-        "the processes that nvidia-smi shows"
+        "GPU 0 (19:00.0): 2048 MiB of memory are in use although no job uses the GPU; "
+        f"{BUSY_REMEDY}"
     )
     assert busy(crossed, BUSY, "2", "AutoDetect=nvml\n") is None
 
@@ -421,8 +425,8 @@ def test_gaps_between_device_files_do_not_change_the_gpu_order() -> None:
     gaps = with_minors(re.sub("(Attached GPUs *:) 8", r"\1 3", three), [5, 3, 7])
 
     assert busy(gaps, BUSY, "1", "AutoDetect=off\n") == (
-        "GPU 0 (19:00.0): 2048 MiB of memory are in use although no job uses the GPU; end "
-        "the processes that nvidia-smi shows"
+        "GPU 0 (19:00.0): 2048 MiB of memory are in use although no job uses the GPU; "
+        f"{BUSY_REMEDY}"
     )
     assert busy(gaps, BUSY, "0,2", "AutoDetect=off\n") is None
 

@@ -34,12 +34,20 @@ def test_check_passes_or_fails_by_the_text_of_its_reader() -> None:
 @pytest.mark.parametrize(
     ("name", "reading", "what"),
     [
-        ("disk", None, "disks: no answer within 3 s"),
+        (
+            "disk",
+            None,
+            ("disks: no answer within 3 s; check the devices and the storage of this node"),
+        ),
         ("disk", Reading("", "[Errno 5] I/O error", 1), "disks: [Errno 5] I/O error"),
         ("disk", Reading("", "", -9), "disks: exit code -9"),
         ("kernel-log", Reading("", "dmesg: Operation not permitted\n", 1), "kernel: dmesg: "),
         ("gpu-count", Reading("", "", MISSING), "nvidia-smi: the command is missing on this node"),
-        ("gpu-count", None, "nvidia-smi: no answer within 6 s"),
+        (
+            "gpu-count",
+            None,
+            ("nvidia-smi: no answer within 6 s; check the devices and the storage of this node"),
+        ),
         (
             "disk",
             Reading("many 1 rw /\n"),

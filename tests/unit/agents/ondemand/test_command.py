@@ -143,7 +143,7 @@ def test_failed_pass_is_reported_and_repeated(
     assert main([], agent) == 0
     (line,) = capsys.readouterr().err.splitlines()
     assert "the check of the on-demand nodes did not finish: " in line
-    assert "the next pass tries again" in line
+    assert "the next check tries again" in line
 
 
 def test_log_shows_only_what_was_done(
@@ -167,7 +167,7 @@ def test_log_shows_only_what_was_done(
         (
             "\"cannot carry out 'create the pod of node gpu-1': Kubernetes: "
             "volumes must be the same as in the PodTemplate of the nodeset; "
-            'a later pass tries again"'
+            'the agent tries again"'
         ),
     ]
 

@@ -51,7 +51,7 @@ def test_refusal_during_a_start_of_the_api_server_is_temporary(
     world.refusal = refusal
     plan, carried = agent.look(world.now)
     action = f"create the pod of node {NODE}"
-    note = f"cannot carry out '{action}': Kubernetes: {refusal}; a later pass tries again"
+    note = f"cannot carry out '{action}': Kubernetes: {refusal}; the agent tries again"
     assert carried.notes == (note,)
     assert carried.done == ()
     assert not plan.is_settled

@@ -326,7 +326,7 @@ OVER = {KEY: Climb(1, 0, done=True, target="x")}
     [
         (
             BROKEN.model_copy(update={"alloc_cpus": 1}),
-            "waits until the jobs of node cpu-1 end, which also runs on this machine",
+            "waits until the jobs of node cpu-1 end, because this node also runs on this machine",
         ),
         (
             pod("cpu-2", machine="machine-1"),
