@@ -174,7 +174,8 @@ def fail_on(container: str, *codes: int) -> Spec:
 def scheduled(schedule: str, job: Spec) -> Spec:
     """Return a CronJob's spec, in UTC.
 
-    If the previous run delays a run by more than an hour, Kubernetes skips that run.
+    Runs never overlap. If a run could start only an hour late, because the run before it still
+    runs, Kubernetes skips it.
     """
     return {
         "schedule": schedule,

@@ -146,9 +146,8 @@ def validations(limits: Limits) -> list[tuple[str, str]]:
         (
             f"!variables.schedules || ({_schedules()})",
             (
-                "the reconciler may only let a gated pod start: in a pod that its scheduling gate"
-                " holds back, it may remove this gate and choose the machine, but change nothing"
-                " else"
+                "the reconciler may only let a gated pod start: it may remove the pod's scheduling"
+                " gate of this project and choose the pod's machine, but change nothing else"
             ),
         ),
         (

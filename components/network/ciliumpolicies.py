@@ -34,7 +34,8 @@ def policies(rules: tuple[Rules, ...]) -> dict[str, pods.Spec]:
     default = {
         "endpointSelector": pods.selector(),
         # Cilium denies by default in each direction for which a policy has a rule. An empty rule
-        # allows nothing, so it only turns this default on. The deny rule does the same for egress.
+        # allows nothing, so it only turns on this default for ingress. For egress, the deny rule
+        # below turns it on.
         "ingress": [{}],
         "egressDeny": [{"toCIDR": list(flows.METADATA)}],
     }

@@ -121,7 +121,7 @@ class S3(Model):
 
 
 class Keep(Model):
-    """Numbers of dumps to keep. One dump can satisfy several of these rules."""
+    """Rules about which dumps to keep. One dump can satisfy several rules."""
 
     last: Annotated[int, Field(ge=0, le=10_000), Number] = 3
     """Number of newest dumps to keep."""

@@ -66,7 +66,7 @@ def expected_gpus(choices: Choices) -> float | None:
 
 
 def refuse_choices(choices: Mapping[str, JsonValue]) -> None:
-    """Refuse unknown checks, limits and values below a key `checks`."""
+    """Refuse unknown checks, unknown limits and invalid values in a setting `checks`."""
     for name, choice in choices.items():
         key = f"checks.{name}"
         if name not in CHECKS:

@@ -125,7 +125,10 @@ class Jail(Model):
         return tuple(kind for kind, given in static.items() if given)
 
     def is_elsewhere(self) -> bool:
-        """Return whether the settings choose the jail's volume or its StorageClass."""
+        """Return whether the settings choose the jail's volume or its StorageClass.
+
+        If they do not, the jail is on the cloud's file system, or on the default StorageClass.
+        """
         return bool(self.origin() or self.storage_class)
 
     @model_validator(mode="after")
@@ -271,8 +274,8 @@ class Rest(Model):
         if self.user_claim and not self.jwks:
             raise cross_field(
                 "user_claim",
-                f"'{self.user_claim}': has no effect without jwt.jwks; add jwt.jwks, or "
-                "remove jwt.user_claim",
+                f"'{self.user_claim}': has no effect without rest.jwks; add rest.jwks, or "
+                "remove rest.user_claim",
             )
         return self
 
@@ -314,8 +317,9 @@ class Network(Model):
 
     @model_validator(mode="after")
     def _names_are_judged_by_cilium_alone(self) -> Self:
-        # Only Cilium's policies know DNS names. Kubernetes allows a connection that any policy
-        # allows. NetworkPolicies would therefore allow all destinations again.
+        # Only Cilium's policies know DNS names. A NetworkPolicy beside them has to allow all
+        # destinations, and one policy that allows a connection is enough. So with both kinds of
+        # policies, `names` would have no effect.
         if self.names is not None and self.policies != "cilium":
             raise cross_field(
                 "names",
@@ -936,8 +940,8 @@ class Settings(Model):
                     yield (
                         f"{key}.{variable}",
                         (
-                            "the value looks like a credential, and all users can read this "
-                            "setting; remove it"
+                            "this name suggests a credential, but all users can read the "
+                            "variable's value; remove the variable"
                         ),
                     )
 

@@ -93,7 +93,7 @@ def _absent(stack: str, root: Path) -> SettingsError:
 
 
 def _file(stack: str, root: Path) -> tuple[str, dict[str, ConfigValue] | None]:
-    """Return the name of the stack's file and its configuration, or None without a file."""
+    """Return the name of the stack's file, and its configuration; None if the file is missing."""
     path = root / f"Pulumi.{stack}.yaml"
     try:
         config = parse_config(read(path).get("config"))

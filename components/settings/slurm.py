@@ -226,7 +226,7 @@ class _Source(Model):
     @model_validator(mode="after")
     def _is_one(self) -> Self:
         if (self.text is None) == (self.file is None):
-            raise cross_field("text", "set either text or file")
+            raise cross_field("text", "expected exactly one of 'text' and 'file'; set one of them")
         problem = self.problem(self.text) if self.text is not None else None
         if problem:
             raise cross_field("text", f"'{(self.text or '')[:40]}': {problem}")
@@ -302,7 +302,8 @@ class Switch(Model):
         if leaf == bool(self.switches):
             raise cross_field(
                 "name",
-                f"'{self.name}': set either switches, or at least one of nodes and nodesets",
+                f"'{self.name}': a switch is above other switches, or above nodes; set either "
+                "'switches', or at least one of 'nodes' and 'nodesets'",
             )
         return self
 
@@ -378,7 +379,10 @@ class Topology(Model):
         _unique("switches", (switch.name for switch in self.switches))
         for child in children:
             if child not in names:
-                raise cross_field("switches", f"'{child}' is not a switch; add it to switches")
+                raise cross_field(
+                    "switches",
+                    f"'{child}' is not a switch; add a switch with this name, or correct the name",
+                )
         for child in duplicates(children):
             raise cross_field(
                 "switches", f"'{child}' is below two switches, or twice below one; list it once"
@@ -386,8 +390,8 @@ class Topology(Model):
         if name := in_cycle({switch.name: switch.switches for switch in self.switches}):
             raise cross_field(
                 "switches",
-                f"'{name}' is below itself, directly or through other switches; remove one of "
-                "these switches from the switches of another",
+                f"'{name}' is below itself, directly or through other switches; remove '{name}' "
+                "from the list 'switches' that contains it",
             )
         return self
 
@@ -508,7 +512,7 @@ class Slurm(Model):
             if field and getattr(self, field):
                 raise cross_field(
                     "extra.slurm.conf",
-                    f"'{line}': replaces slurm.{field}, which then never runs; keep one",
+                    f"'{line}': replaces slurm.{field}, which then never runs; remove one of them",
                 )
         return self
 

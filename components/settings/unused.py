@@ -124,7 +124,7 @@ def _replaced_checks(settings: Settings) -> Warnings:
         yield (
             "slurm.extra.slurm.conf",
             (
-                f"HealthCheckProgram: Slurm runs this program in place of {what}; use"
-                " health.script, which runs after the checks"
+                f"HealthCheckProgram: Slurm runs this program in place of {what}; remove this"
+                " line, and set health.script, which runs after the checks"
             ),
         )

@@ -37,9 +37,9 @@ _NAME_LENGTH = 58
 
 
 def system_folder(path: str) -> str | None:
-    """Return the jail's system folder that contains a path in the jail.
+    """Return the jail's system folder in which a path of the jail is, or which it is itself.
 
-    A folder contains itself. Return None if the path is in no system folder.
+    Return None if the path is in no system folder.
     """
     above = PurePosixPath(path, "x").parents
     if PurePosixPath(_SITES_OWN) in above:
@@ -195,7 +195,7 @@ class Submount(Source):
     @model_validator(mode="after")
     def _fits_the_jail(self) -> Self:
         if self.name == "jail":
-            # Metrics give the jail's own volume this name. The two could not be told apart.
+            # In metrics, the jail's own volume has this name, so a second one would be mixed up.
             raise cross_field(
                 "name", "'jail': is the name of the jail's own volume; choose another name"
             )

@@ -53,7 +53,7 @@ def _unenforced_limits(settings: Settings) -> Warnings:
         "accounting.enforce",
         (
             f"{shown}: Slurm ignores the limits of {', '.join(limited)};"
-            " add limits to accounting.enforce"
+            " add 'limits' to accounting.enforce"
         ),
     )
 

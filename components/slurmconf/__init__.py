@@ -169,7 +169,10 @@ def _always_runs(nodeset: Nodeset) -> bool:
 
 
 def _private_data(settings: Settings) -> list[str]:
-    """Return the values of PrivateData. Only `cloud` hides nothing: it shows sleeping nodes."""
+    """Return the values of PrivateData. Each value hides data, except `cloud`.
+
+    `cloud` lets users see nodes on demand even while these nodes sleep.
+    """
     on_demand = ("cloud",) if any(each.on_demand for each in settings.nodesets) else ()
     return sorted({*settings.slurm.private_data, *on_demand})
 

@@ -128,7 +128,7 @@ class CloudCluster(BaseCluster):
                 (
                     f"'{stack.snapshots.jail}': the jail is on the cloud's file system, which has "
                     "no VolumeSnapshots; remove snapshots.jail and use the cloud's backups, or "
-                    "give the jail a volume of another driver"
+                    "choose another driver with jail.storage_class or jail.csi"
                 ),
             )
         yield from unreachable_machines(stack)
@@ -192,7 +192,7 @@ class CloudCluster(BaseCluster):
             yield (
                 "autoscaling.min",
                 (
-                    "0: expected at least 1: without a running machine, the autoscaler cannot "
-                    "know which GPUs and network cards a new machine has"
+                    "0: expected at least 1, because without a running machine the autoscaler "
+                    "does not know which GPUs and network cards a new machine would have"
                 ),
             )

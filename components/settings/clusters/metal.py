@@ -240,7 +240,7 @@ class MetalCluster(BaseCluster):
                 )
 
     def _jail_problems(self, stack: Settings) -> Iterator[Problem]:
-        """Require the addresses of all machines: workers and login nodes mount the jail."""
+        """Require that the jail's server admits all machines: their pods mount the jail."""
         ranges = stack.jail.server.machines if stack.jail.server else ()
         networks = [ipaddress.ip_network(text) for text in ranges]
         outside = [
@@ -298,7 +298,7 @@ class MetalCluster(BaseCluster):
                     (
                         f"true: has no effect, because the kubelet's CPU manager has the policy "
                         f"'{policy}'; set cluster.kubeadm.KubeletConfiguration.cpuManagerPolicy to "
-                        "static, and reservedSystemCPUs"
+                        "static, and add reservedSystemCPUs in the same section"
                     ),
                 )
 
@@ -328,7 +328,7 @@ def _storage_warnings(stack: Settings) -> Iterator[Problem]:
             first,
             (
                 f"is not set{also}; kubeadm installs no storage, so the volumes stay "
-                "pending until the cluster has a default StorageClass; set a storage_class for each"
+                "pending until the cluster has a default StorageClass; set each storage_class"
             ),
         )
 

@@ -82,7 +82,7 @@ class NebiusCluster(CloudCluster):
         return self.machines
 
     def machine_problems(self, nodeset: Nodeset) -> Iterator[Problem]:
-        """Require machines with as many GPUs as the node, and more CPUs and memory for daemons."""
+        """Require the node's number of GPUs, and CPUs and memory for the node and for daemons."""
         machines = self.machines[nodeset.name]
         size, gpus = size_of(machines.preset), nodeset.gpus.count if nodeset.gpus else 0
         if machines.platform.startswith("gpu-") != (gpus > 0):

@@ -617,7 +617,7 @@ _DOMAIN = "expected a DNS domain"
 _OBJECT = "expected a Kubernetes name"
 _SECRET = "expected the name of a Secret"
 _HOST = "expected a host name or address"
-_UNIT = "with its unit: '512MiB'"
+_UNIT = "with its unit, such as '512MiB'"
 _TIME = "expected a time above zero, in quotes"
 _WORD = "expected one word"
 _REGION = "expected a region that ends in a digit, such as 'eu-central-1'"
@@ -641,7 +641,7 @@ _OPTION = "expected a mount option"
 _LINE = "expected one line of text that is not empty"
 _LINES = "expected text that is not empty and has no control characters"
 _AGE = "expected an age, such as '24months'"
-_ACCOUNT = "expected an account or QOS name of at most 40 lower-case letters"
+_ACCOUNT = "expected an account or QOS name: at most 40 characters"
 _PROJECT = "expected an id of a Nebius project"
 _SHARES = "expected a whole number of at least 0, or 'parent'"
 _THING = "expected 'account NAME', 'user NAME account NAME', 'qos NAME' or 'user NAME account"
@@ -773,7 +773,7 @@ WORDS: dict[str, dict[Any, str]] = {
         2048: _UNIT,
         "2 gigs": _UNIT,
         "1.5GiB": _UNIT,
-        "99999999MiB": "at most seven digits",
+        "99999999MiB": "a whole number from 1 to 9999999",
         "٣GiB": _UNIT,
     },
     "nodesets[0].ephemeral_storage": {"1TB": _UNIT},
@@ -1484,7 +1484,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("containers.environment.A", "1\n2", "containers.environment.A", "",
      "remove these characters"),
     ("containers.registries", [{"name": "r.lab"}, {"name": "r.lab"}], "containers.registries",
-     "'r.lab' is defined twice", "remove one"),
+     "registry 'r.lab' is listed twice", "remove one"),
     *(("nodesets[0].pod.environment." + name, "x", "nodesets[0].pod.environment." + name,
        f'"{name}"', remedy)
       for name, remedy in (
@@ -1534,8 +1534,8 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("slurm.priority.tres", {"gpu": 1}, "slurm.priority.tres.gpu", '"gpu"', "'cpu', 'mem' or"),
     ("slurm.scheduler.parameters.a-b", 1, "slurm.scheduler.parameters.a-b", '"a-b"', _PARAMETER),
     ("slurm.slurmctld_parameters.1a", 1, "slurm.slurmctld_parameters.1a", '"1a"', _PARAMETER),
-    ("slurm.prolog", {}, "slurm.prolog.text", "", "set either text or file"),
-    ("slurm.prolog", _BOTH, "slurm.prolog.text", "", "set either text or file"),
+    ("slurm.prolog", {}, "slurm.prolog.text", "", "expected exactly one of 'text' and 'file'"),
+    ("slurm.prolog", _BOTH, "slurm.prolog.text", "", "expected exactly one of 'text' and 'file'"),
     *((f"slurm.{name}", {"file": "../x"}, f"slurm.{name}.file", '"../x"', _INSIDE)
       for name in ("prolog", "epilog", "task_prolog", "task_epilog", "job_submit_lua")),
     ("slurm.prolog.text", "echo", "slurm.prolog.text", "'echo'", _NO_SCRIPT),
@@ -1600,17 +1600,17 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("slurm.topology", {"kind": "block", "blocks": [{"name": "one"}]},
      "slurm.topology.blocks[0].name", "'one'", "has no nodes; set nodes or nodesets"),
     ("slurm.topology.switches[0].switches", ["top"], "slurm.topology.switches[0].name", "'left'",
-     "set either switches, or at least one of nodes and nodesets"),
+     "set either 'switches', or at least one of 'nodes' and 'nodesets'"),
     ("slurm.topology.switches[2].switches", ["lost"], "slurm.topology.switches", "'lost'",
-     "is not a switch; add it"),
+     "is not a switch; add a switch with this name"),
     ("slurm.topology.switches[2].switches", ["top"], "slurm.topology.switches", "'top'",
-     "is below itself, directly or through other switches; remove one"),
+     "is below itself, directly or through other switches; remove 'top' from the list"),
     # 'a' is below the cycle of 'b' and 'c'.
     ("slurm.topology.switches",
      [{"name": "a", "nodes": "gpu-0"}, {"name": "b", "switches": ["a", "c"]},
       {"name": "c", "switches": ["b"]}],
      "slurm.topology.switches", "'b'",
-     "is below itself, directly or through other switches; remove one"),
+     "is below itself, directly or through other switches; remove 'b' from the list"),
     ("slurm.topology.switches[2].switches", ["left", "left"], "slurm.topology.switches", "'left'",
      "list it once"),
     ("slurm.topology.switches[1].name", "left", "slurm.topology.switches", "'left'", "unique name"),
@@ -1643,7 +1643,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("slurm",
      {"task_prolog": {"text": "#!/bin/sh\n"}, "extra": {"slurm.conf": ["TaskProlog=/opt/x"]}},
      "slurm.extra.slurm.conf", "'TaskProlog=/opt/x'",
-     "replaces slurm.task_prolog, which then never runs; keep one"),
+     "replaces slurm.task_prolog, which then never runs; remove one of them"),
     ("slurm.extra.{slurm.conf}", ["A=1", "a = 2"], "slurm.extra.slurm.conf", "'a'", "keep one"),
     ("auth.rotations", ["2026-12-01T03:00:00Z"] * 2, "auth.rotations", "2026-12-01T03:00:00Z",
      "expected different times, oldest first"),
@@ -1681,8 +1681,8 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "did you mean 'science'?"),
     ("accounting.accounts[1].parent", "physics", "accounting.accounts", "'physics'",
      (
-         "the account is its own parent, directly or through other accounts; change 'parent' of "
-         "one of these accounts"
+         "is its own parent, directly or through other accounts; set 'parent' of this account to "
+         "another account"
      )),
     ("accounting.accounts[0].users[1].name", "ada", "accounting.accounts[0].users", "'ada'",
      "keep one"),
@@ -1697,8 +1697,8 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("accounting.qos[0].preempt", ["low"], "accounting.qos[0].preempt", "'low'", "is not a QOS"),
     ("accounting.qos[0].preempt", ["high"], "accounting.qos", "'high'",
      (
-         "the QOS preempts itself, directly or through other QOS; remove one of these QOS from "
-         "'preempt' of another"
+         "preempts itself, directly or through other QOS; change 'preempt' of this QOS, or of a "
+         "QOS that it preempts"
      )),
     ("accounting.accounts[0].users[0].partitions[0].name", "mian",
      "accounting.accounts[0].users[0].partitions[0].name", "'mian'", "did you mean 'main'?"),
@@ -1783,7 +1783,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "expected Loki's path for OpenTelemetry: http://loki.lab:3100/otlp"),
     ("monitoring.logs.endpoint", "https://loki.lab/otlp?to=x", "monitoring.logs.endpoint",
      "loki.lab", "remove these parts"),
-    ("rest.jwks", None, "rest.user_claim", "'name'", "add jwt.jwks, or remove jwt.user_claim"),
+    ("rest.jwks", None, "rest.user_claim", "'name'", "add rest.jwks, or remove rest.user_claim"),
     ("users[1].name", "ada", "users", "'ada'", "give each a unique name"),
     ("users[1].uid", 2000, "users", "2000", "give each a unique uid"),
     ("users[0].uid", 999, "users[0].uid", "999", "expected at least 1000"),
@@ -2830,7 +2830,7 @@ def written(text: str, folder: Path) -> str:
         ("config:\n  a: b: c\n", f"line 2, column 7: {_COLON}"),
         (
             "config:\n\ta: 1\n",
-            ("line 2, column 1: YAML allows no tab here; indent this line with blanks"),
+            ("line 2, column 1: YAML allows no tab here; indent this line with spaces"),
         ),
         ("config:\n  a: @b\n", "line 2, column 6: text cannot begin with '@'; put it in quotes"),
         ("config:\n  a: [b\n  c: 1\n", "line 3, column 4: expected ',' or ']'; close the list"),

@@ -106,7 +106,7 @@ def test_volume_without_class_on_own_machines_causes_a_warning(
     assert len(found) == bool(keys)
     for warning in found:
         assert re.findall(r"[a-z_.]+(?=\.storage_class)", warning) == keys
-        assert warning.endswith("; set a storage_class for each")
+        assert warning.endswith("; set each storage_class")
 
 
 def test_own_machines_with_the_default_login_service_cause_a_warning() -> None:
@@ -315,7 +315,7 @@ def test_credential_in_the_environment_of_jobs_causes_a_warning(name: str) -> No
     containers = {"enabled": True, "environment": {name: "abc", "TOKENIZERS_PARALLELISM": "true"}}
     (warning,) = warnings(VALID, containers=containers)
     assert warning.startswith(
-        f"slurmstack:containers.environment.{name}: the value looks like a credential"
+        f"slurmstack:containers.environment.{name}: this name suggests a credential"
     )
     assert "abc" not in warning
 
@@ -356,7 +356,7 @@ def test_limits_that_slurm_does_not_enforce_cause_a_warning(
         (
             f"slurmstack:accounting.enforce: {shown}: Slurm ignores the limits of"
             " accounts[physics], accounts[physics].users[researcher], qos[short];"
-            " add limits to accounting.enforce"
+            " add 'limits' to accounting.enforce"
         )
     ]
 
@@ -481,7 +481,7 @@ SCRATCH = {"name": "fast", "path": "/scratch", "host_path": "/srv/scratch"}
         (
             {"slurm": {"extra": {"slurm.conf": ["HealthCheckProgram=/usr/sbin/nhc"]}}},
             "slurm.extra.slurm.conf",
-            "in place of the stack's checks; use health.script",
+            "in place of the stack's checks; remove this line, and set health.script",
         ),
     ],
 )
