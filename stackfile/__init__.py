@@ -110,7 +110,10 @@ _PROBLEMS: Final = (
             " like the other keys of its block"
         ),
     ),
-    (r"sequence entries are not allowed here", "a list must begin on a line of its own; move '-'"),
+    (
+        r"sequence entries are not allowed here",
+        "a list must begin on a line of its own; move the '-' to a new line",
+    ),
     (r"found character '\\t' .*", "YAML allows no tab here; indent this line with spaces"),
     (r"found character ('.') .*", r"text cannot begin with \1; put it in quotes"),
     (r"(expected ',' or '\]'), but got .*", r"\1; close the list, or separate its items"),

@@ -146,8 +146,9 @@ def validations(limits: Limits) -> list[tuple[str, str]]:
         (
             f"!variables.schedules || ({_schedules()})",
             (
-                "the reconciler may only let a gated pod start: it may remove the pod's scheduling"
-                " gate of this project and choose the pod's machine, but change nothing else"
+                "the reconciler may only let a gated pod start: it may remove this project's"
+                " scheduling gate from the pod and choose the pod's machine, but change nothing"
+                " else"
             ),
         ),
         (

@@ -251,7 +251,9 @@ class Auth(Model):
     @classmethod
     def _in_order(cls, value: tuple[datetime, ...]) -> tuple[datetime, ...]:
         if list(value) != sorted(set(value)):
-            raise PydanticCustomError("rotations", "expected different times, oldest first")
+            raise PydanticCustomError(
+                "rotations", "expected a list of times without duplicates, the oldest first"
+            )
         return value
 
 

@@ -385,7 +385,7 @@ _SLURMS: Mapping[str, str] = {
 """Places for parameters of Slurm that have no setting, by section."""
 _ELSEWHERE: Mapping[tuple[str, str], str] = {
     ("users", "gid"): "the user's own group has the uid as its id; remove gid",
-    ("users", "groups"): "name the user in groups[].members",
+    ("users", "groups"): "list the user in groups[].members",
 }
 """Remedies for keys that the settings of other tools have, by section and key."""
 

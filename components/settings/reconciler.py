@@ -93,8 +93,7 @@ class Reconciler(Model):
             raise cross_field(
                 "conditions.Ready",
                 "the condition Ready is true for healthy nodes, so the reconciler would drain all "
-                "nodes; remove it, because the reconciler drains nodes that are not ready in any "
-                "case",
+                "nodes; remove it: the reconciler always drains nodes that are not ready",
             )
         causes = {*CHECKS, *REPAIRED, *self.conditions.values()}
         for name in self.ladders:
@@ -102,7 +101,8 @@ class Reconciler(Model):
                 known = known_names(name, causes)
                 raise cross_field(
                     f"ladders.{name}",
-                    f"'{name}' is not a check or problem that the reconciler can repair; {known}",
+                    f"'{name}' is neither a check nor a problem that the reconciler can repair; "
+                    f"{known}",
                 )
         return self
 

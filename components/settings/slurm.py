@@ -207,8 +207,8 @@ class Priority(Model):
             name = min(chosen)
             raise cross_field(
                 name,
-                f"{getattr(self, name)}: has no effect without type: multifactor; "
-                f"set type, or remove {name}",
+                f"{getattr(self, name)}: has no effect, because slurm.priority.type is 'basic'; "
+                f"set slurm.priority.type to 'multifactor', or remove {name}",
             )
         return self
 
@@ -320,7 +320,9 @@ class Block(Model):
     @model_validator(mode="after")
     def _has_nodes(self) -> Self:
         if not (self.nodes or self.nodesets):
-            raise cross_field("name", f"'{self.name}': has no nodes; set nodes or nodesets")
+            raise cross_field(
+                "name", f"block '{self.name}' has no nodes; set 'nodes' or 'nodesets'"
+            )
         return self
 
 
@@ -363,7 +365,9 @@ class Topology(Model):
             return self
         for name in ("switches", "blocks"):
             if getattr(self, name):
-                raise cross_field("labels", f"cannot be combined with {name}; keep one")
+                raise cross_field(
+                    "labels", f"cannot be combined with '{name}'; remove one of the two settings"
+                )
         for key in duplicates(key for keys in self.levels() for key in keys):
             raise cross_field("labels", f"'{key}' is in two levels; keep it in only one")
         return self
@@ -404,7 +408,8 @@ class Topology(Model):
             if factor < 1 or not math.log2(factor).is_integer():
                 raise cross_field(
                     "block_sizes",
-                    f"{size}: expected the first size, {self.block_sizes[0]}, times 1, 2, 4, …",
+                    f"{size}: expected the first size, {self.block_sizes[0]}, multiplied by 1, 2, "
+                    "4, 8 or a higher power of two",
                 )
         return self
 

@@ -51,7 +51,9 @@ def _refuse_system(path: str, in_jail: str | None) -> None:
     """Refuse the field `path` of a volume that would hide files of the jail's system."""
     if folder := system_folder(in_jail or "/"):
         raise cross_field(
-            "path", f"'{path}': {folder} belongs to the jail's system; choose a path elsewhere"
+            "path",
+            f"'{path}': a volume there would hide files of the system in {folder}; choose a path "
+            f"outside {folder}",
         )
 
 
@@ -97,7 +99,9 @@ class NfsServer(Model):
         for cidr in value:
             if 99 < ip_network(cidr).prefixlen < 128:
                 raise PydanticCustomError(
-                    "prefix", "expected prefix lengths up to /99, or single addresses (/128)"
+                    "prefix",
+                    "expected a prefix length of at most /99, because the NFS server reads only "
+                    "two digits of it, or a single address (/128)",
                 )
         return value
 
@@ -167,7 +171,7 @@ class Volume(Source):
             if self.path == path or inside:
                 raise cross_field(
                     "path",
-                    f"'{self.path}': every worker uses {path}; choose a path elsewhere",
+                    f"'{self.path}': every worker itself uses {path}; choose another path",
                 )
             if path.startswith(f"{self.path}/"):
                 raise cross_field(

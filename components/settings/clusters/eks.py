@@ -206,7 +206,10 @@ class EksCluster(CloudCluster):
         machines = self.machines[nodeset.name]
         if bool(_ACCELERATED.match(machines.type)) != bool(nodeset.gpus):
             wanted = "with GPUs, such as 'p5.48xlarge'" if nodeset.gpus else "without GPUs"
-            yield "type", f"'{machines.type}': expected a type {wanted}, to match the nodeset"
+            yield (
+                "type",
+                f"'{machines.type}': expected a type {wanted}, to match 'gpus' of the nodeset",
+            )
             return
         yield from _card_problems(machines, nodeset)
         yield from _size_problems(machines.type, nodeset)

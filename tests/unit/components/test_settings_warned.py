@@ -626,7 +626,7 @@ def test_qos_that_no_job_can_use_causes_a_warning() -> None:
     accounting: Values = {"qos": [{"name": "long"}], "accounts": [{"name": "physics"}]}
     (warning,) = warnings(VALID, accounting=accounting)
     assert warning == (
-        "slurmstack:accounting.qos[long]: no account, user or partition has this QOS in qos, so"
+        "slurmstack:accounting.qos[long]: no account, user or partition has this QOS in its setting"
         " Slurm refuses jobs that request it, unless an administrator allows it with sacctmgr; add"
         " it to accounting.accounts[].qos"
     )
