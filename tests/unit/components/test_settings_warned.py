@@ -471,7 +471,7 @@ SCRATCH = {"name": "fast", "path": "/scratch", "host_path": "/srv/scratch"}
         (
             {"slurm": {"preemption": {"type": "qos"}}},
             "slurm.preemption.type",
-            "no QOS in accounting.qos has preempt",
+            "no QOS in accounting.qos has the setting 'preempt'",
         ),
         (
             {"slurm": {"preemption": {"type": "partition_prio"}}},
@@ -627,8 +627,8 @@ def test_qos_that_no_job_can_use_causes_a_warning() -> None:
     (warning,) = warnings(VALID, accounting=accounting)
     assert warning == (
         "slurmstack:accounting.qos[long]: no account, user or partition has this QOS in its setting"
-        " Slurm refuses jobs that request it, unless an administrator allows it with sacctmgr; add"
-        " it to accounting.accounts[].qos"
+        " 'qos', so Slurm refuses jobs that request it, unless an administrator allows it with"
+        " sacctmgr; add it to accounting.accounts[].qos"
     )
     anyone = {**accounting, "enforce": ["associations"]}
     assert warnings(VALID, accounting=anyone) == []
