@@ -1080,7 +1080,8 @@ class Qos(TypedDict):
     grace_time: NotRequired[Input[int]]
     """Seconds that this QOS's jobs may continue after they are preempted."""
     usage_factor: NotRequired[Input[float]]
-    """Factor for the usage of jobs, in limits and fair-share; by default 1, as in Slurm."""
+    """Factor that multiplies the usage of jobs when Slurm counts it for limits and fair-share; by
+    default 1, as in Slurm."""
     usage_threshold: NotRequired[Input[float]]
     """Minimum fair-share for which Slurm accepts and starts jobs."""
     limit_factor: NotRequired[Input[float]]
@@ -1112,8 +1113,8 @@ class Reconciler(TypedDict):
     maintenance: NotRequired[Input[Sequence[Input[str]]]]
     """Keys of annotations and taints that announce maintenance of a Kubernetes node."""
     conditions: NotRequired[Input[Mapping[str, Input[str]]]]
-    """Conditions of Kubernetes nodes that are faults if true. For each condition, the name of the
-    cause in drain reasons and in `ladders`."""
+    """Conditions of Kubernetes nodes that mean a fault if their status is true. For each condition:
+    the name of the cause, as in drain reasons and in `ladders`."""
     hardware: NotRequired[Input[Sequence[Input[str]]]]
     """Checks of the machine's hardware. If one fails, the Kubernetes node gets a taint that keeps
     new pods away."""

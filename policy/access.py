@@ -108,7 +108,7 @@ NETWORK_POLICIES = StackRule(
 # --- Kubernetes' API -----------------------------------------------------------------------------
 
 _TAKES_OVER = ("bind", "escalate", "impersonate")
-"""Verbs that allow an account to get the rights of others."""
+"""Verbs that allow an account to get the rights of other accounts."""
 _ALL_POWERFUL = ("admin", "cluster-admin")
 
 

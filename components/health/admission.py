@@ -45,7 +45,7 @@ class Limits:
     """Whether the reconciler may delete Nodes."""
     machines: tuple[Mapping[str, str], ...]
     """For each nodeset, the labels that all Kubernetes nodes of this nodeset have. The mapping is
-    empty if they have no common labels."""
+    empty if these Kubernetes nodes have no common labels."""
 
 
 def own_labels(found: Mapping[str, str]) -> dict[str, str]:

@@ -42,8 +42,8 @@ class NodeSsh(pulumi.ComponentResource):
     """A Secret with the files of ssh and sshd for login nodes and workers.
 
     The key in the Secret protects nothing, and every user can read it. It exists only because SSH
-    requires a key on both sides. Access is safe without it: the connection runs in a job step
-    (images/base/to-node), and Slurm accepts steps only from the job's user.
+    requires a key on both sides. Access is safe without a secret key: the connection runs in a job
+    step (images/base/to-node), and Slurm accepts steps only from the job's user.
     """
 
     secret: pulumi.Output[str]

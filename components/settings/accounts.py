@@ -247,7 +247,8 @@ class Qos(Limits):
     grace_time: Seconds | None = None
     """Seconds that this QOS's jobs may continue after they are preempted."""
     usage_factor: Factor | None = None
-    """Factor for the usage of jobs, in limits and fair-share; by default 1, as in Slurm."""
+    """Factor that multiplies the usage of jobs when Slurm counts it for limits and fair-share; by
+    default 1, as in Slurm."""
     usage_threshold: Factor | None = None
     """Minimum fair-share for which Slurm accepts and starts jobs."""
     limit_factor: Factor | None = None

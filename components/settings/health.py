@@ -59,7 +59,7 @@ class Health(Model):
 
 
 def expected_gpus(choices: Choices) -> float | None:
-    """Return the number of GPUs that valid choices expect on a node, or None."""
+    """Return the number of GPUs that valid choices expect on a node; None if they set no number."""
     choice = choices.get(GPU_COUNT)
     count = choice.get("count") if isinstance(choice, dict) else None
     return count if isinstance(count, int | float) else None

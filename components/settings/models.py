@@ -109,7 +109,8 @@ class Jail(Model):
     """Further volumes in the jail, on all nodes."""
 
     def origin(self) -> tuple[str, ...]:
-        """Return what determines the volume: a kind of source and, for a claim, its name.
+        """Return what determines the volume: the kind of its source and, for a claim, the claim's
+        name.
 
         Return () for a StorageClass. If this value changes, the jail moves to another volume. The
         name of a protected ConfigMap contains the value, so that a deploy refuses such a change.
@@ -707,7 +708,8 @@ class Settings(Model):
             return self
         for index, nodeset in enumerate(self.nodesets):
             # slurmctld 24.11 adds nodes to its topology only when it reads its configuration. A
-            # dynamic node that registers later would get no jobs until slurmctld reads it again.
+            # dynamic node that registers later would get no jobs until slurmctld reads its
+            # configuration again.
             if nodeset.kind != "static":
                 raise cross_field(
                     f"nodesets[{index}].kind",

@@ -110,7 +110,8 @@ def _file(stack: str, root: Path) -> tuple[str, dict[str, ConfigValue] | None]:
 def _check_encryption(key: str, value: ConfigValue, config: Mapping[str, ConfigValue]) -> None:
     """Raise `StackFileError` if a credential is not encrypted, or if another value is encrypted.
 
-    Other values reach ConfigMaps and the state in plain text, so encryption would mislead.
+    Other values reach ConfigMaps and the state in plain text. If they were encrypted in the file,
+    users would wrongly assume that they stay secret.
     """
     if isinstance(value, dict):
         for name, item in value.items():

@@ -51,8 +51,8 @@ class Reconciler(Model):
     maintenance: tuple[LabelKey, ...] = MAINTENANCE
     """Keys of annotations and taints that announce maintenance of a Kubernetes node."""
     conditions: dict[Word, Word] = Field(default_factory=CONDITIONS.copy)
-    """Conditions of Kubernetes nodes that are faults if true. For each condition, the name of the
-    cause in drain reasons and in `ladders`."""
+    """Conditions of Kubernetes nodes that mean a fault if their status is true. For each condition:
+    the name of the cause, as in drain reasons and in `ladders`."""
     hardware: tuple[Word, ...] = HARDWARE
     """Checks of the machine's hardware. If one fails, the Kubernetes node gets a taint that keeps
     new pods away."""

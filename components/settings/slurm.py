@@ -281,8 +281,8 @@ LEVELS: Final[Mapping[str, tuple[str, ...]]] = {
         "topology.nebius.com/tier-0",
     ),
 }
-"""Names of levels of the network. For each level, the keys of labels whose value names the part of
-the network that a Kubernetes node is in."""
+"""Names of levels of the network. For each level: keys of labels of Kubernetes nodes. The value of
+such a label names the part of the network that the node is in."""
 
 
 class Switch(Model):

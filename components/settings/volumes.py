@@ -37,7 +37,7 @@ _NAME_LENGTH = 58
 
 
 def system_folder(path: str) -> str | None:
-    """Return the jail's system folder in which a path of the jail is, or which it is itself.
+    """Return the system folder of the jail that contains a path, or that is this path itself.
 
     Return None if the path is in no system folder.
     """
@@ -199,7 +199,8 @@ class Submount(Source):
     @model_validator(mode="after")
     def _fits_the_jail(self) -> Self:
         if self.name == "jail":
-            # In metrics, the jail's own volume has this name, so a second one would be mixed up.
+            # In metrics, the jail's own volume has this name. Metrics could not distinguish two
+            # volumes with the same name.
             raise cross_field(
                 "name", "'jail': is the name of the jail's own volume; choose another name"
             )

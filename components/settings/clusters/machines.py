@@ -104,7 +104,10 @@ class CloudCluster(BaseCluster):
         raise NotImplementedError
 
     def machine_problems(self, nodeset: Nodeset) -> Iterator[Problem]:
-        """Yield conflicts between a nodeset and its machines; keys are relative to the machines."""
+        """Yield conflicts between a nodeset and its machines.
+
+        Keys are relative to `cluster.machines.<nodeset>`.
+        """
         raise NotImplementedError
 
     def has_cards(self, nodeset: Nodeset) -> bool:
@@ -160,14 +163,15 @@ class CloudCluster(BaseCluster):
                 yield f"cluster.machines.{name}.{key}", problem
 
     def _disk_problems(self, stack: Settings) -> Iterator[Problem]:
-        """Require that a machine's disk is larger than its pod's limit.
+        """Require that a machine's disk is larger than the disk limit of the node's pod.
 
-        Kubernetes reserves disk space of the size of the limit.
+        Kubernetes reserves as much disk space as this limit.
         """
         groups = self.groups()
         for index, nodeset in enumerate(stack.nodesets):
             machines, wanted = groups.get(nodeset.name), nodeset.ephemeral_storage
-            # Part of the disk is for the operating system and for kubelet's reserve.
+            # Also refuse a limit that equals the disk's size: the operating system and kubelet's
+            # reserve need a part of the disk.
             if machines and wanted and wanted >= machines.disk:
                 yield (
                     f"nodesets[{index}].ephemeral_storage",

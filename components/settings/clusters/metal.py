@@ -303,7 +303,10 @@ class MetalCluster(BaseCluster):
                 )
 
     def _lost_nodes(self, stack: Settings) -> Iterator[Problem]:
-        """Warn about nodes on lost machines: a deploy may run before new machines arrive."""
+        """Warn about nodes on lost machines.
+
+        Do not refuse these settings: a deploy may run before new machines arrive.
+        """
         for nodeset in stack.nodesets:
             own = [machine for machine in self.machines if machine.nodeset == nodeset.name]
             lost = [machine.name for machine in own if machine.lost]
@@ -334,7 +337,7 @@ def _storage_warnings(stack: Settings) -> Iterator[Problem]:
 
 
 def _without_class(stack: Settings) -> list[str]:
-    """Return the `storage_class` keys that the settings leave out for the stack's volumes."""
+    """Return each key `storage_class` that the settings do not set for a volume of the stack."""
     accounting, jail = stack.accounting, stack.jail
     backup = accounting.backup
     on_volume = backup.enabled and not (backup.claim or backup.nfs or backup.s3)

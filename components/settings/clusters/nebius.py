@@ -138,7 +138,7 @@ class NebiusCluster(CloudCluster):
             )
 
     def warnings(self, stack: Settings) -> Iterator[Problem]:
-        """Warn about a fabric whose ports are not checked, and about checks without a fabric."""
+        """Warn if nodes have a fabric but do not check its ports, or check ports without a fabric."""
         for nodeset in stack.nodesets:
             machines = self.machines.get(nodeset.name)
             fabric = machines.fabric if machines else None
