@@ -138,7 +138,7 @@ class NebiusCluster(CloudCluster):
             )
 
     def warnings(self, stack: Settings) -> Iterator[Problem]:
-        """Warn if nodes have a fabric but do not check its ports, or check ports without a fabric."""
+        """Warn if nodes have a fabric but no checks of its ports, or such checks but no fabric."""
         for nodeset in stack.nodesets:
             machines = self.machines.get(nodeset.name)
             fabric = machines.fabric if machines else None

@@ -452,7 +452,7 @@ def test_suspended_jobs_that_keep_all_memory_cause_a_warning(kind: str, key: str
 
     (warning,) = found()
     assert warning.startswith(f"slurmstack:{key}: suspend: suspended jobs keep their memory")
-    assert "(partitions main)" in warning
+    assert "In the partitions main, jobs" in warning
     assert found(memory_per_cpu="100MiB") == []
 
 
@@ -467,7 +467,11 @@ SCRATCH = {"name": "fast", "path": "/scratch", "host_path": "/srv/scratch"}
         ({"health": {"enabled": False, "checks": {"disk": False}}}, "health.checks", ""),
         ({"health": {"enabled": False, "interval": 30}}, "health.interval", ""),
         ({"long_checks": {"at_once": 4}}, "long_checks.at_once", ""),
-        ({"slurm": {"preemption": {"mode": "cancel"}}}, "slurm.preemption.mode", "type: none"),
+        (
+            {"slurm": {"preemption": {"mode": "cancel"}}},
+            "slurm.preemption.mode",
+            "slurm.preemption.type is 'none'",
+        ),
         (
             {"slurm": {"preemption": {"type": "qos"}}},
             "slurm.preemption.type",
