@@ -15,8 +15,8 @@ from components.settings import Reconciler as ReconcilerSettings
 from components.site import Site
 
 _LAST_LOOK = 120
-"""Seconds for a last check after the roll-out of new pods. In this check, the reconciler queries
-slurmrestd for at most 90 seconds."""
+"""Seconds that each try of the Job gets for its last check, after the wait of `rollout` seconds. In
+this check, the reconciler queries slurmrestd for at most 90 seconds."""
 _TRIES = 3
 _REPLACE = "/etc/slurmstack/replace"
 """Mount point of the Secret for the command that replaces a machine; see docs/reconciler.md."""

@@ -642,7 +642,7 @@ def _cron_values(field: str, allowed: range) -> set[int]:
 
 
 def cron_times(schedule: str) -> tuple[int, int]:
-    """Return how often a `Cron` schedule fires in an hour and on a day, where it fires at all."""
+    """Return how often a `Cron` schedule fires in each hour, and on each day, that it selects."""
     minutes, hours = (
         len(_cron_values(field, _CRON[name]))
         for field, name in zip(schedule.split(" "), ("minute", "hour"), strict=False)
