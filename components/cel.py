@@ -22,5 +22,5 @@ def equal_but(old: str, new: str, *but: str) -> str:
 
 
 def part(place: str, name: str, absent: str) -> str:
-    """Return an expression for the value of an optional field; `absent` is for a missing field."""
+    """Return an expression for the value of an optional field, or `absent` without this field."""
     return f"(has({place}.{name}) ? {place}.{name} : {absent})"

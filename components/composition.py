@@ -107,8 +107,8 @@ class Slurm(pulumi.ComponentResource):
         identity = _identity(args, self.namespace, child)
         jail = _jail(args, identity, child)
         # Create the other resources after the ConfigMap that records the jail's source. A deploy
-        # that would change the jail's volume fails at this ConfigMap. It must not have changed
-        # anything else before.
+        # that would change the jail's volume fails at this ConfigMap. Before it fails, this deploy
+        # must not change anything else.
         after_origin = pulumi.ResourceOptions(parent=self, depends_on=[jail.origin])
         _network(args, self.namespace, after_origin)
         snapshots.install(args.settings, identity.site, after_origin)
@@ -467,8 +467,8 @@ def _health(
     jail: Jail,
     opts: pulumi.ResourceOptions,
 ) -> pulumi.Output[str]:
-    """Create what checks nodes and collects metrics. Return the report on the nodes after the
-    deploy."""
+    """Create the long checks and the reconciler. Return the reconciler's report on the nodes after
+    the deploy."""
     settings, site = args.settings, identity.site
     if settings.long_checks.checks:
         LongChecks(

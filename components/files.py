@@ -58,6 +58,6 @@ def project_files(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _marks(annotation: Any, metadata: list[Any]) -> list[Any]:
-    """Return the metadata of a field's type. If the type is optional, include the metadata of the
-    type in it."""
+    """Return the metadata of a field's type. If the type is optional (`X | None`), include the
+    metadata of `X`."""
     return [*metadata, *(mark for part in get_args(annotation) for mark in get_args(part))]

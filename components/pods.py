@@ -174,7 +174,8 @@ def fail_on(container: str, *codes: int) -> Spec:
 def scheduled(schedule: str, job: Spec) -> Spec:
     """Return a CronJob's spec, in UTC.
 
-    If the previous run delays a run by more than an hour, Kubernetes skips that run.
+    Two runs never overlap: a run waits until the run before it has ended. If it would have to wait
+    for more than an hour, Kubernetes skips it.
     """
     return {
         "schedule": schedule,

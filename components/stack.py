@@ -14,7 +14,7 @@ def create(args: SlurmArgs, parent: pulumi.Resource | None = None) -> Slurm:
     """Create the stack with its own Kubernetes provider. The pod network and the drivers are
     created before Slurm.
 
-    If a file that the settings name cannot be read, it raises `SettingsError` and creates nothing.
+    Raises `SettingsError`, and creates nothing, if a file that the settings name cannot be read.
     """
     settings, cluster = args.settings, args.cluster
     check_files(settings, args.root)

@@ -277,7 +277,8 @@ class Cilium(TypedDict):
 
 
 class Containers(TypedDict):
-    """Jobs in images (`srun --container-image`). Users can override the defaults of options."""
+    """Jobs in container images (`srun --container-image`). With options of `srun`, users can
+    override the settings that say 'by default'."""
 
     enabled: NotRequired[Input[bool]]
     """Offer `--container-image` and its related options."""
@@ -578,7 +579,7 @@ class Jail(TypedDict):
 
 
 class Keep(TypedDict):
-    """Numbers of dumps to keep. One dump can satisfy several of these rules."""
+    """Rules about which dumps to keep. One dump can satisfy several rules."""
 
     last: NotRequired[Input[int]]
     """Number of newest dumps to keep."""
@@ -893,10 +894,10 @@ class Partition(TypedDict):
     """Maximum number of nodes of a job; by default all."""
     memory_per_gpu: NotRequired[Input[str]]
     """Memory per GPU of a job that requests no memory. If all nodes have GPUs, the default is a
-    node's memory divided by the number of its GPUs; of all nodes, the smallest result."""
+    node's memory divided by the number of its GPUs. If nodes differ, the smallest result counts."""
     memory_per_cpu: NotRequired[Input[str]]
     """Memory per CPU of a job that requests no memory, such as '2GiB'. The default is a node's
-    memory divided by the number of its CPUs; of all nodes, the smallest result."""
+    memory divided by the number of its CPUs. If nodes differ, the smallest result counts."""
     priority_tier: NotRequired[Input[int]]
     """slurmctld considers jobs of higher tiers first. With slurm.preemption.type: partition_prio,
     these jobs may preempt jobs of lower tiers."""
@@ -959,7 +960,8 @@ class Pod(TypedDict):
 
 
 class Policy(TypedDict):
-    """Permissions of the policy pack for this stack, in addition to those for all stacks."""
+    """What the policy pack permits for this stack, in addition to what it permits for all
+    stacks."""
 
     registries: NotRequired[Input[Sequence[Input[str]]]]
     """Allowed image registries, in addition to the stack's own."""
@@ -1078,11 +1080,13 @@ class Qos(TypedDict):
     grace_time: NotRequired[Input[int]]
     """Seconds that this QOS's jobs may continue after they are preempted."""
     usage_factor: NotRequired[Input[float]]
-    """Factor for the usage of jobs, in limits and fair-share; by default 1, as in Slurm."""
+    """Factor that multiplies the usage of jobs when Slurm counts it for limits and fair-share; by
+    default 1, as in Slurm."""
     usage_threshold: NotRequired[Input[float]]
     """Minimum fair-share for which Slurm accepts and starts jobs."""
     limit_factor: NotRequired[Input[float]]
-    """Factor for the limits of accounts and users in minutes (`…_tres_mins`)."""
+    """Factor that multiplies those limits of accounts and users that are in minutes
+    (`…_tres_mins`)."""
     max_jobs_per_account: NotRequired[Input[int]]
     max_jobs_per_user: NotRequired[Input[int]]
     max_jobs_accrue_per_account: NotRequired[Input[int]]
@@ -1109,11 +1113,11 @@ class Reconciler(TypedDict):
     maintenance: NotRequired[Input[Sequence[Input[str]]]]
     """Keys of annotations and taints that announce maintenance of a Kubernetes node."""
     conditions: NotRequired[Input[Mapping[str, Input[str]]]]
-    """Conditions of Kubernetes nodes that are faults if true. For each condition, the name of the
-    cause in drain reasons and in `ladders`."""
+    """Conditions of Kubernetes nodes that mean a fault if their status is true. For each condition:
+    the name of the cause, as in drain reasons and in `ladders`."""
     hardware: NotRequired[Input[Sequence[Input[str]]]]
-    """Checks of the machine's hardware. If one fails, the Kubernetes node gets a taint and accepts
-    no other pods."""
+    """Checks of the machine's hardware. If one fails, the Kubernetes node gets a taint that keeps
+    new pods away."""
     ladder: NotRequired[Input[Sequence[Input[str]]]]
     """Repairs to try for a node, in this order, before an alert calls an operator. recheck: check
     again later; restart: restart the pod; reboot: reboot the machine; replace: replace the
@@ -1122,7 +1126,8 @@ class Reconciler(TypedDict):
     """Repairs for a single cause, such as the failed check `gpu-ecc`, instead of the repairs in
     `ladder`."""
     back_off: NotRequired[Input[int]]
-    """Seconds that the first repair has to take effect. Each further repair has twice as many."""
+    """Seconds that the first repair has to take effect. Each further repair has twice as many
+    seconds as the repair before it."""
     replace: NotRequired[Input[Sequence[Input[str]]]]
     """Command with arguments that replaces a Kubernetes node. By default, the reconciler only
     deletes the Node object. The machine itself then stays, unless its cloud reacts to this."""

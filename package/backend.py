@@ -26,7 +26,7 @@ PARTS: Final = ("agents", "components", "monitoring", "stackfile")
 IMAGES: Final = ("__init__.py", "digests.json", "digests.py", "tags.py")
 """Files of the package `images` that the component needs.
 
-It does not need the files from which images are built.
+The component does not need the files from which images are built.
 """
 _IMPORT: Final = re.compile(
     rf"^(\s*)(from|import) (package|images|{'|'.join(PARTS)})\b", re.MULTILINE

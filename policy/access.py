@@ -86,7 +86,8 @@ def _directions(spec: Mapping[str, Any]) -> tuple[str, ...]:
     if types := tuple(spec.get("policyTypes") or ()):
         return types
     # With a CiliumNetworkPolicy, Cilium denies by default in each direction (ingress or egress) for
-    # which the policy has a rule. This also applies to a deny rule.
+    # which the policy has a rule. Even if a policy has only a deny rule for a direction, Cilium
+    # denies all other traffic in this direction.
     cilium = "endpointSelector" in spec
     inwards = not cilium or spec.get("ingress") or spec.get("ingressDeny")
     outwards = spec.get("egress") or spec.get("egressDeny")
@@ -107,7 +108,7 @@ NETWORK_POLICIES = StackRule(
 # --- Kubernetes' API -----------------------------------------------------------------------------
 
 _TAKES_OVER = ("bind", "escalate", "impersonate")
-"""Verbs that allow an account to get the rights of others."""
+"""Verbs that allow an account to get the rights of other accounts."""
 _ALL_POWERFUL = ("admin", "cluster-admin")
 
 
@@ -132,7 +133,7 @@ def _too_much(rule: Mapping[str, Any]) -> Iterator[str]:
 RBAC = Rule(
     About(
         "rbac",
-        "Roles list each right, and cannot grant more rights than they have",
+        "Roles list each right, and do not let an account give itself or others further rights",
         "wildcards and verbs such as escalate allow unintended actions, such as reading Secrets",
         "list only the resources and verbs that are needed",
     ),
@@ -155,7 +156,8 @@ def _namespaces(resource: Resource, _: Allowed) -> Iterator[str]:
 NAMESPACES = Rule(
     About(
         "namespaces",
-        "A namespace defines which pods it admits, and logs pods that `baseline` would refuse",
+        "Each namespace has labels that say which pods Kubernetes admits, and that make Kubernetes"
+        " log pods that break the Pod Security level `baseline`",
         "without these labels, defaults of the cluster decide which pods may start",
         f"set the labels {_POD_SECURITY}/enforce and {_POD_SECURITY}/audit",
     ),

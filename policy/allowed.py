@@ -16,7 +16,7 @@ class ConfigError(Exception):
 
 
 class Allowed(BaseModel):
-    """Permissions of one stack, in addition to those of all stacks."""
+    """What the pack permits for one stack, in addition to what it permits for all stacks."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

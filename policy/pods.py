@@ -101,7 +101,7 @@ def _non_root(resource: Resource, _: Allowed) -> Iterator[str]:
 
 def _may_be_root(container: Container) -> Iterator[str]:
     if container.rights("runAsUser") == 0:
-        yield f"container {container.name} runs as root"
+        yield f"{container.name} runs as root"
     elif not container.rights("runAsNonRoot"):
         yield f"{container.name} runs as the user of its image, which may be root"
 
@@ -128,7 +128,7 @@ def _added_containers(resource: Resource, _: Allowed) -> Iterator[str]:
 
 def _powerful(container: Container) -> Iterator[str]:
     if container.rights("runAsUser") == 0:
-        yield f"container {container.name} runs as root"
+        yield f"{container.name} runs as root"
     if added := container.capabilities("add"):
         yield f"{container.name} has the capabilities {', '.join(added)}"
 
@@ -136,7 +136,8 @@ def _powerful(container: Container) -> Iterator[str]:
 ADDED_CONTAINERS = Rule(
     About(
         "added-containers",
-        "Containers that an operator adds to a nodeset do not run as root or have capabilities",
+        "Containers that an operator adds to a nodeset do not run as root, and have no"
+        " capabilities",
         "the exceptions for slurmd cover its whole pod, but only slurmd may run as root or have "
         "capabilities",
         "remove 'user' and 'capabilities' from the container, or add the nodeset to "

@@ -32,7 +32,8 @@ IMAGES = Rule(
     About(
         "images",
         "Images have a digest, or a tag derived from their content, and an allowed registry",
-        "some nodes could run another image of the same name, with the rights of this image",
+        "behind any other name, the content can change, so a node could run other code with the"
+        " rights of this image",
         "name the image by its digest, and push it to the stack's registry or add its registry to"
         " policy.registries in the stack's config",
     ),

@@ -40,7 +40,7 @@ class Resource:
     protected: bool = False
     sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """For each property, the URNs of the resources from which Pulumi derives the property's value.
-    Only rules about all resources of a stack get them."""
+    Only rules about all resources of a stack get these URNs."""
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ def _made_secrets(resources: Sequence[Resource], _: Allowed) -> Iterator[tuple[R
     secrets: list[tuple[str, str]] = []
 
     for one in resources:
-        # Skip secrets that are not known yet, because no object can contain them.
+        # Skip secrets that Pulumi does not know yet, because no object can contain them yet.
         with suppress(UnknownValueError):
             secrets.extend(_secrets_of(one))
 

@@ -2,7 +2,7 @@
 
 The engine, the Pulumi program and its tools all use this reader, so they agree on each value.
 Unlike the Pulumi command, the reader refuses duplicate keys, because one of the values would be
-lost, and numbers with a leading zero, which YAML reads as octal.
+lost. It also refuses numbers with a leading zero, because YAML reads them as octal.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def parse(text: str) -> Any:
 _EARLIER: Final = ("could not find expected ':'", "found unexpected end of stream")
 """Problems of PyYAML that begin in an earlier line, with the key or the quote."""
 _PROBLEMS: Final = (
-    (r"(could not find expected ':')", r"\1; put a blank after the ':' of a key"),
+    (r"(could not find expected ':')", r"\1; put a space after the ':' of a key"),
     (
         r"found unexpected end of stream",
         ("the text that begins here has no closing quote; add the quote"),
@@ -110,8 +110,11 @@ _PROBLEMS: Final = (
             " like the other keys of its block"
         ),
     ),
-    (r"sequence entries are not allowed here", "a list must begin in its own line; move '-' there"),
-    (r"found character '\\t' .*", "YAML allows no tab here; indent this line with blanks"),
+    (
+        r"sequence entries are not allowed here",
+        "a list must begin on a line of its own; move the '-' to a new line",
+    ),
+    (r"found character '\\t' .*", "YAML allows no tab here; indent this line with spaces"),
     (r"found character ('.') .*", r"text cannot begin with \1; put it in quotes"),
     (r"(expected ',' or '\]'), but got .*", r"\1; close the list, or separate its items"),
     (r"(expected ',' or '\}'), but got .*", r"\1; close the mapping, or separate its keys"),

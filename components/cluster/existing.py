@@ -12,8 +12,8 @@ from components.settings import ExistingCluster, SettingsError
 def make(args: ClusterArgs) -> Cluster:
     """Return the cluster to which the kubeconfig in the settings points.
 
-    Pulumi's state records the kubeconfig's path instead of its contents. So a renewed certificate
-    in the file changes nothing in the stack.
+    Pulumi's state records the path of the kubeconfig instead of its contents. So if a certificate
+    in the file is renewed, Pulumi sees no change.
     """
     settings = cast(ExistingCluster, args.settings.cluster)
     path = str(Path(settings.kubeconfig or _default()).expanduser())

@@ -66,9 +66,9 @@ class Metal(pulumi.ComponentResource):
         self._ssh_key = _ssh_key(cluster.key_file)
         self._nodesets = {nodeset.name: nodeset for nodeset in settings.nodesets}
         self._first = cluster.machine(cluster.control_planes[0])
-        # The endpoint of an existing cluster cannot change. If an edit of the settings changes it,
-        # Pulumi would have to replace this key. With `protect_data`, the engine therefore refuses
-        # the edit.
+        # The endpoint of an existing cluster cannot change. The endpoint is a keeper of this key,
+        # so an edit of the endpoint would replace the key. With `protect_data`, the engine refuses
+        # to replace the key, and therefore refuses the edit.
         self._key = random.RandomPassword(
             f"{name}-certificate-key",
             length=32,

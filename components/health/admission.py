@@ -45,7 +45,7 @@ class Limits:
     """Whether the reconciler may delete Nodes."""
     machines: tuple[Mapping[str, str], ...]
     """For each nodeset, the labels that all Kubernetes nodes of this nodeset have. The mapping is
-    empty if they have no common labels."""
+    empty if these Kubernetes nodes have no common labels."""
 
 
 def own_labels(found: Mapping[str, str]) -> dict[str, str]:
@@ -146,8 +146,8 @@ def validations(limits: Limits) -> list[tuple[str, str]]:
         (
             f"!variables.schedules || ({_schedules()})",
             (
-                "the reconciler may only let a gated pod start: in a pod that its scheduling gate"
-                " holds back, it may remove this gate and choose the machine, but change nothing"
+                "the reconciler may only let a gated pod start: it may remove this project's"
+                " scheduling gate from the pod and choose the pod's machine, but change nothing"
                 " else"
             ),
         ),

@@ -15,8 +15,8 @@ from components.settings import Reconciler as ReconcilerSettings
 from components.site import Site
 
 _LAST_LOOK = 120
-"""Seconds for a last check after the roll-out of new pods. In this check, the reconciler queries
-slurmrestd for at most 90 seconds."""
+"""Seconds that each try of the Job gets for its last check, after the wait of `rollout` seconds. In
+this check, the reconciler queries slurmrestd for at most 90 seconds."""
 _TRIES = 3
 _REPLACE = "/etc/slurmstack/replace"
 """Mount point of the Secret for the command that replaces a machine; see docs/reconciler.md."""
@@ -39,7 +39,8 @@ class ReconcilerArgs:
     machines: Sequence[Mapping[str, str]]
     """For each nodeset, the labels of its Kubernetes nodes that begin with `slurmstack.dev/`."""
     digests: Sequence[pulumi.Input[str]]
-    """Digests of everything else that nodes depend on. A changed digest runs the Job again."""
+    """Digests of everything else that nodes depend on. If a digest changes, the Job that checks the
+    nodes at the end of a deploy runs again."""
 
 
 class Reconciler(pulumi.ComponentResource):
@@ -49,7 +50,7 @@ class Reconciler(pulumi.ComponentResource):
     The pod is permanent, because a start takes longer than a check. The pod and the Job have
     credentials for Kubernetes' API. An admission policy limits their rights to pods of nodesets,
     and to those fields of Nodes that belong to this project. If a list of repairs has the step
-    `reboot`, each Kubernetes node also runs a rebooter. This pod has the right to read Nodes.
+    `reboot`, each Kubernetes node also runs a rebooter, a pod that has the right to read Nodes.
     """
 
     report: pulumi.Output[str]

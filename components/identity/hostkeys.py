@@ -9,8 +9,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 def host_key(seed: str) -> str:
     """Derive an Ed25519 private key from a seed, as PEM.
 
-    The format is PKCS #8, because the same seed must give the same text: otherwise, every deploy
-    would change the key. OpenSSH's own format contains random numbers.
+    The format is PKCS #8, in which the same seed always gives the same text. OpenSSH's own format
+    contains random numbers, so every deploy would change the key.
     """
     return (
         _private_key(seed)

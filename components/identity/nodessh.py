@@ -25,7 +25,8 @@ def ssh_config(nodesets: Iterable[str]) -> str:
         "UserKnownHostsFile": "/dev/null",
         "StrictHostKeyChecking": "yes",
     }
-    # Match only names without a dot: full names at other sites may begin with the same text.
+    # Match only names without a dot. Otherwise, a pattern such as `gpu-*` would also match the name
+    # `gpu-1.example.org` of a host at another site.
     lines = [f"Host {' '.join(patterns)} !*.*", *(f"  {k} {v}" for k, v in options.items())]
     return "".join(f"{line}\n" for line in lines)
 
@@ -41,8 +42,8 @@ class NodeSsh(pulumi.ComponentResource):
     """A Secret with the files of ssh and sshd for login nodes and workers.
 
     The key in the Secret protects nothing, and every user can read it. It exists only because SSH
-    requires a key on both sides. Access is safe without it: the connection runs in a job step
-    (images/base/to-node), and Slurm accepts steps only from the job's user.
+    requires a key on both sides. Access is safe without a secret key: the connection runs in a job
+    step (images/base/to-node), and Slurm accepts steps only from the job's user.
     """
 
     secret: pulumi.Output[str]
@@ -74,6 +75,7 @@ def known_hosts(seed: str) -> str:
 
 
 def mounted(secret: pulumi.Input[str]) -> pods.Mounted:
-    """Return the volume and mount of login nodes and workers, from a `NodeSsh`'s Secret."""
+    """Return the volume and the mount that give login nodes and workers the Secret of a
+    `NodeSsh`."""
     volume = pods.secret_volume("node-ssh", secret, mode=0o444)
     return pods.mounted(volume, c.NODE_SSH, read_only=True)

@@ -98,8 +98,8 @@ def grant(
 ) -> pulumi.Resource:
     """Grant an account rights in a namespace. The Role and its binding have the account's name.
 
-    Several stacks may grant rights in the same namespace. So if it is not the account's own, the
-    names of the Role and its binding also contain the purpose and the account's namespace.
+    Several stacks may grant rights in the same namespace. So if the namespace is not the account's
+    own, the names of the Role and its binding also contain the purpose and the account's namespace.
     """
     own = holder.namespace is namespace
     called = holder.name if own else holder.unique_name(purpose)

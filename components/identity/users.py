@@ -42,7 +42,7 @@ def _read_key(user: User, path: Path, name: str) -> str:
     try:
         return parse_ssh_key(path.read_text())
     except OSError as error:
-        remedy = "create the file and make it readable, or run `make up` for the dev stack"
+        remedy = "create the file and make it readable; for the dev stack, `make up` creates it"
         if name.startswith("~"):
             remedy = "~ is not expanded: write a path relative to the project, or an absolute path"
         raise SettingsError(f"{key}: {name}: {error.strerror}; {remedy}") from None

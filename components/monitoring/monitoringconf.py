@@ -23,7 +23,7 @@ DASHBOARDS_ETC = "/etc/slurmstack/dashboards"
 
 _FOLDER = Path(__file__).resolve().parents[2] / "monitoring"
 _LONGEST_INTERVAL = 60
-"""Maximum of the seconds between two scrapes. It must be short, because Prometheus ignores values
+"""Longest time in seconds between two scrapes. It must be short, because Prometheus ignores values
 that are older than five minutes."""
 _DCGM = "app=nvidia-dcgm-exporter"
 """Label of DCGM exporter's pods from NVIDIA's GPU operator; their port is named `metrics`."""

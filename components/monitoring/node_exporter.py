@@ -37,7 +37,7 @@ class NodeExporter(pulumi.ComponentResource):
     """node-exporter on each Kubernetes node.
 
     The pods run as `nobody` and can only read the machine's files. They use the machine's network
-    namespace, because only there are the counters of the machine's network devices visible.
+    namespace, because the counters of the machine's network devices are visible only there.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ def _pod(images: pods.Images) -> pods.Spec:
                 "volumeMounts": [
                     {
                         **pods.mount("machine", _HOST, read_only=True),
-                        # Also show file systems in the pod that the machine mounts later.
+                        # Let the pod also see file systems that the machine mounts later.
                         "mountPropagation": "HostToContainer",
                     }
                 ],

@@ -34,7 +34,8 @@ def policies(rules: tuple[Rules, ...]) -> dict[str, pods.Spec]:
     default = {
         "endpointSelector": pods.selector(),
         # Cilium denies by default in each direction for which a policy has a rule. An empty rule
-        # allows nothing, so it only turns this default on. The deny rule does the same for egress.
+        # allows nothing, so it only turns on this default for ingress. For egress, the deny rule
+        # below turns it on.
         "ingress": [{}],
         "egressDeny": [{"toCIDR": list(flows.METADATA)}],
     }
@@ -50,7 +51,7 @@ def _policy(rules: Rules) -> pods.Spec:
     if rules.world:
         storage = _ports(flows.STORAGE_PORTS, "TCP", "UDP")
         spec["egressDeny"] = [
-            # Deny Kubernetes' API explicitly: if its server is outside the cluster, it belongs to
+            # Deny Kubernetes' API explicitly: a server of this API outside the cluster belongs to
             # Cilium's entity `world`, which these pods may reach.
             _to("toEntities", ["kube-apiserver"], _tcp(flows.API_PORTS)),
             _to("toEntities", ["world"], [storage]),
@@ -76,8 +77,8 @@ def _egress(rules: Rules) -> Iterator[pods.Spec]:
     servers = [rule for reach in rules.reaches for rule in _reached(reach)]
     world = list(_world(rules))
     if rules.dns:
-        # Cilium learns the address of a name from the DNS answers that pods receive. It reads these
-        # answers only if a DNS rule requests this, so rules with names require a DNS rule.
+        # Cilium learns the address of a name from the DNS answers that pods receive. Cilium reads
+        # these answers only if the policy has a DNS rule. So rules with names require a DNS rule.
         by_name = any("toFQDNs" in rule for rule in (*servers, *world))
         ports = [_ports([flows.DNS_PORT], "TCP", "UDP")]
         if by_name:
@@ -121,11 +122,12 @@ def _is_address(server: str) -> bool:
 
 
 def _service(name: str) -> Iterator[pods.Spec]:
-    """Select the namespace of a server whose name may be that of a Service. Cilium cannot match
-    pods by DNS name.
+    """Select all pods in a server's namespace, if the server's name may be the name of a Service.
+
+    The whole namespace is selected, because Cilium cannot match pods by DNS name.
 
     `collector` is a Service in the same namespace. `loki.logs.svc` is a Service in the namespace
-    `logs`. `loki.logs` may be that Service or an external server.
+    `logs`. `loki.logs` may be the same Service, or an external server.
     """
     labels = name.split(".")
     if len(labels) == 1:

@@ -121,7 +121,7 @@ class S3(Model):
 
 
 class Keep(Model):
-    """Numbers of dumps to keep. One dump can satisfy several of these rules."""
+    """Rules about which dumps to keep. One dump can satisfy several rules."""
 
     last: Annotated[int, Field(ge=0, le=10_000), Number] = 3
     """Number of newest dumps to keep."""
@@ -184,8 +184,8 @@ class Backup(Model):
         if len(given) > 1:
             raise cross_field(
                 given[0],
-                f"cannot be combined with {' and '.join(map(repr, given[1:]))}, because dumps "
-                "have one store; keep only one of these settings",
+                f"cannot be combined with {' and '.join(map(repr, given[1:]))}, because all "
+                "dumps go to one store; keep only one of these settings",
             )
         if given and given[0] != "storage_class" and "size" in self.model_fields_set:
             raise cross_field(
@@ -283,7 +283,8 @@ class Accounting(Model):
                 raise cross_field(
                     "remove_with_jobs",
                     f"'{thing}': the deploy would remove an object that accounting.accounts or "
-                    "accounting.qos still lists; remove the object from there, or from this list",
+                    "accounting.qos still lists; remove it from that setting, or from "
+                    "remove_with_jobs",
                 )
         return self
 

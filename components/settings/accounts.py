@@ -45,8 +45,8 @@ def _name(value: str) -> str:
     if not _NAME.fullmatch(value):
         raise PydanticCustomError(
             "account_name",
-            "expected an account or QOS name of at most 40 lower-case letters, digits and '_', "
-            "'.', '-'",
+            "expected an account or QOS name: at most 40 characters, only a-z, 0-9, '_', '.' and "
+            "'-', and the first is not '.' or '-'",
         )
     return value
 
@@ -109,7 +109,7 @@ Shares = Annotated[int | Literal["parent"], BeforeValidator(_shares)]
 
 
 class Limits(Model):
-    """Limits that accounts, users in accounts and QOS have in common.
+    """Limits that can be set for accounts, for users in accounts, and for QOS.
 
     `grp_…` limits apply to all jobs together, `max_…` limits to each job or each user. The
     half-life of past usage is slurm.priority.decay_half_life.
@@ -247,11 +247,13 @@ class Qos(Limits):
     grace_time: Seconds | None = None
     """Seconds that this QOS's jobs may continue after they are preempted."""
     usage_factor: Factor | None = None
-    """Factor for the usage of jobs, in limits and fair-share; by default 1, as in Slurm."""
+    """Factor that multiplies the usage of jobs when Slurm counts it for limits and fair-share; by
+    default 1, as in Slurm."""
     usage_threshold: Factor | None = None
     """Minimum fair-share for which Slurm accepts and starts jobs."""
     limit_factor: Factor | None = None
-    """Factor for the limits of accounts and users in minutes (`…_tres_mins`)."""
+    """Factor that multiplies those limits of accounts and users that are in minutes
+    (`…_tres_mins`)."""
     max_jobs_per_account: Count | None = None
     max_jobs_per_user: Count | None = None
     max_jobs_accrue_per_account: Count | None = None
@@ -332,15 +334,15 @@ def granted(accounts: Iterable[Account]) -> Iterable[tuple[str, tuple[str, ...]]
 
 
 def _refuse_cycle(key: str, above: Mapping[str, tuple[str, ...]]) -> None:
-    """Refuse an object that refers to itself, directly or through others."""
+    """Refuse an object that refers to itself, directly or through other objects."""
     problem = {
         "accounts": (
-            "the account is its own parent, directly or through other accounts; change 'parent' "
-            "of one of these accounts"
+            "is its own parent, directly or through other accounts; set 'parent' of this account "
+            "to another account, so that no account is its own parent"
         ),
         "qos": (
-            "the QOS preempts itself, directly or through other QOS; remove one of these QOS from "
-            "'preempt' of another"
+            "preempts itself, directly or through other QOS; change 'preempt' of this QOS, or of "
+            "a QOS that it preempts, so that no QOS preempts itself"
         ),
     }[key]
     if name := in_cycle(above):

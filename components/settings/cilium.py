@@ -104,7 +104,7 @@ class Cilium(Model):
                 raise cross_field(
                     key,
                     f"{getattr(self, key)}: has no effect, because the network plugin in "
-                    f"'chained', '{self.chained}', controls this; remove '{key}'",
+                    f"'chained', '{self.chained}', assigns addresses and routes; remove '{key}'",
                 )
         if self.encryption == "ipsec":
             raise cross_field(

@@ -71,7 +71,8 @@ class ImageRegistry(Model):
 
 
 class Containers(Model):
-    """Jobs in images (`srun --container-image`). Users can override the defaults of options."""
+    """Jobs in container images (`srun --container-image`). With options of `srun`, users can
+    override the settings that say 'by default'."""
 
     enabled: bool = True
     """Offer `--container-image` and its related options."""
@@ -126,7 +127,7 @@ class Containers(Model):
         for name in duplicates(registry.name for registry in self.registries):
             raise cross_field(
                 "registries",
-                f"environment variable '{name}' is defined twice; remove one definition",
+                f"registry '{name}' is listed twice; remove one of the two entries",
             )
         return self
 

@@ -17,10 +17,10 @@ _RECEIVERS: Final = "expected Alertmanager's configuration in YAML, with route a
 
 
 def problem(entry: str, text: str) -> str | None:
-    """Return the problem with the text of a Secret's entry, or None.
+    """Return the problem with the text of a Secret's entry, or None if the text is valid.
 
-    The problem does not quote the text, which is a credential. The text is empty if only its
-    encrypted form is known. Then there is nothing to check.
+    The problem does not quote the text, which is a credential. If only the encrypted form of the
+    text is known, `text` is empty. The function then checks nothing and returns None.
     """
     check = _CHECKS.get(entry)
     return check(text) if check and text else None

@@ -59,14 +59,14 @@ class Health(Model):
 
 
 def expected_gpus(choices: Choices) -> float | None:
-    """Return the number of GPUs that valid choices expect on a node, or None."""
+    """Return the number of GPUs that valid choices expect on a node; None if they set no number."""
     choice = choices.get(GPU_COUNT)
     count = choice.get("count") if isinstance(choice, dict) else None
     return count if isinstance(count, int | float) else None
 
 
 def refuse_choices(choices: Mapping[str, JsonValue]) -> None:
-    """Refuse unknown checks, limits and values below a key `checks`."""
+    """Refuse unknown checks, unknown limits and invalid values in a setting `checks`."""
     for name, choice in choices.items():
         key = f"checks.{name}"
         if name not in CHECKS:

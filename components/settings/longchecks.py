@@ -61,7 +61,7 @@ class LongCheck(Model):
         return self
 
     def fits(self, nodeset: Nodeset) -> bool:
-        """Return whether a nodeset's nodes have enough GPUs; MIG slices are not measured."""
+        """Return whether a nodeset's nodes have enough whole GPUs; MIG slices do not count."""
         gpus = nodeset.gpus.count if nodeset.gpus and not nodeset.gpus.mig else 0
         return gpus >= LEAST_GPUS[self.name]
 

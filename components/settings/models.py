@@ -109,7 +109,8 @@ class Jail(Model):
     """Further volumes in the jail, on all nodes."""
 
     def origin(self) -> tuple[str, ...]:
-        """Return what determines the volume: a kind of source and, for a claim, its name.
+        """Return what determines the volume: the kind of its source and, for a claim, the claim's
+        name.
 
         Return () for a StorageClass. If this value changes, the jail moves to another volume. The
         name of a protected ConfigMap contains the value, so that a deploy refuses such a change.
@@ -125,7 +126,10 @@ class Jail(Model):
         return tuple(kind for kind, given in static.items() if given)
 
     def is_elsewhere(self) -> bool:
-        """Return whether the settings choose the jail's volume or its StorageClass."""
+        """Return whether the settings choose the jail's volume or its StorageClass.
+
+        If they do not, the jail is on the cloud's file system, or on the default StorageClass.
+        """
         return bool(self.origin() or self.storage_class)
 
     @model_validator(mode="after")
@@ -248,7 +252,9 @@ class Auth(Model):
     @classmethod
     def _in_order(cls, value: tuple[datetime, ...]) -> tuple[datetime, ...]:
         if list(value) != sorted(set(value)):
-            raise PydanticCustomError("rotations", "expected different times, oldest first")
+            raise PydanticCustomError(
+                "rotations", "expected a list of times without duplicates, the oldest first"
+            )
         return value
 
 
@@ -271,8 +277,8 @@ class Rest(Model):
         if self.user_claim and not self.jwks:
             raise cross_field(
                 "user_claim",
-                f"'{self.user_claim}': has no effect without jwt.jwks; add jwt.jwks, or "
-                "remove jwt.user_claim",
+                f"'{self.user_claim}': has no effect without rest.jwks; add rest.jwks, or "
+                "remove rest.user_claim",
             )
         return self
 
@@ -314,8 +320,9 @@ class Network(Model):
 
     @model_validator(mode="after")
     def _names_are_judged_by_cilium_alone(self) -> Self:
-        # Only Cilium's policies know DNS names. Kubernetes allows a connection that any policy
-        # allows. NetworkPolicies would therefore allow all destinations again.
+        # Only Cilium's policies know DNS names. A NetworkPolicy beside them has to allow all
+        # destinations, and one policy that allows a connection is enough. So with both kinds of
+        # policies, `names` would have no effect.
         if self.names is not None and self.policies != "cilium":
             raise cross_field(
                 "names",
@@ -701,7 +708,8 @@ class Settings(Model):
             return self
         for index, nodeset in enumerate(self.nodesets):
             # slurmctld 24.11 adds nodes to its topology only when it reads its configuration. A
-            # dynamic node that registers later would get no jobs until slurmctld reads it again.
+            # dynamic node that registers later would get no jobs until slurmctld reads its
+            # configuration again.
             if nodeset.kind != "static":
                 raise cross_field(
                     f"nodesets[{index}].kind",
@@ -936,8 +944,8 @@ class Settings(Model):
                     yield (
                         f"{key}.{variable}",
                         (
-                            "the value looks like a credential, and all users can read this "
-                            "setting; remove it"
+                            "this name suggests a credential, but all users can read the "
+                            "variable's value; remove the variable"
                         ),
                     )
 

@@ -35,7 +35,8 @@ _RECEIVERS: Final[Mapping[str, str]] = {
 this service (source: https://prometheus.io/docs/alerting/latest/configuration)."""
 
 _LOKI_PUSH: Final = "/loki/api/v1/push"
-"""Path of Loki that does not accept OpenTelemetry's protocol (source: Loki, HTTP API)."""
+"""Loki's path for Promtail, which does not accept OpenTelemetry's protocol (source: Loki, HTTP
+API)."""
 
 
 class Exporter(Model):

@@ -53,10 +53,10 @@ class Partition(Model):
     """Maximum number of nodes of a job; by default all."""
     memory_per_gpu: MemoryMiB | None = None
     """Memory per GPU of a job that requests no memory. If all nodes have GPUs, the default is a
-    node's memory divided by the number of its GPUs; of all nodes, the smallest result."""
+    node's memory divided by the number of its GPUs. If nodes differ, the smallest result counts."""
     memory_per_cpu: MemoryMiB | None = None
     """Memory per CPU of a job that requests no memory, such as '2GiB'. The default is a node's
-    memory divided by the number of its CPUs; of all nodes, the smallest result."""
+    memory divided by the number of its CPUs. If nodes differ, the smallest result counts."""
     priority_tier: Uint16 | None = None
     """slurmctld considers jobs of higher tiers first. With slurm.preemption.type: partition_prio,
     these jobs may preempt jobs of lower tiers."""

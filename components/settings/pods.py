@@ -38,8 +38,8 @@ _OURS: Final[Mapping[str, str]] = {
     "NODE_SHAPE": "use cpus, sockets, threads_per_core and gpus",
     "POD_IP": "remove it: the stack sets it to the pod's address",
 }
-"""Variables that users must not set, because the stack sets them in slurmd's container; each with
-what the user should do."""
+"""Variables that users must not set, because the stack sets them in slurmd's container. For each
+variable: what the user should do instead."""
 _PREFIXES: Final = ("BASH", "HWLOC_", "JAIL_", "LD_", "PATH", "PYTHON", "SLURM")
 """Prefixes of variables that would change what slurmd does as root."""
 _CAP: Final = "CAP_"

@@ -28,7 +28,8 @@ here. A test compares the names with the pack."""
 
 
 class Policy(Model):
-    """Permissions of the policy pack for this stack, in addition to those for all stacks."""
+    """What the policy pack permits for this stack, in addition to what it permits for all
+    stacks."""
 
     registries: tuple[Registry, ...] = ()
     """Allowed image registries, in addition to the stack's own."""

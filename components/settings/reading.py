@@ -93,7 +93,7 @@ def _absent(stack: str, root: Path) -> SettingsError:
 
 
 def _file(stack: str, root: Path) -> tuple[str, dict[str, ConfigValue] | None]:
-    """Return the name of the stack's file and its configuration, or None without a file."""
+    """Return the name of the stack's file, and its configuration; None if the file is missing."""
     path = root / f"Pulumi.{stack}.yaml"
     try:
         config = parse_config(read(path).get("config"))
@@ -110,7 +110,8 @@ def _file(stack: str, root: Path) -> tuple[str, dict[str, ConfigValue] | None]:
 def _check_encryption(key: str, value: ConfigValue, config: Mapping[str, ConfigValue]) -> None:
     """Raise `StackFileError` if a credential is not encrypted, or if another value is encrypted.
 
-    Other values reach ConfigMaps and the state in plain text, so encryption would mislead.
+    Other values reach ConfigMaps and the state in plain text. If they were encrypted in the file,
+    users would wrongly assume that they stay secret.
     """
     if isinstance(value, dict):
         for name, item in value.items():
@@ -385,7 +386,7 @@ _SLURMS: Mapping[str, str] = {
 """Places for parameters of Slurm that have no setting, by section."""
 _ELSEWHERE: Mapping[tuple[str, str], str] = {
     ("users", "gid"): "the user's own group has the uid as its id; remove gid",
-    ("users", "groups"): "name the user in groups[].members",
+    ("users", "groups"): "list the user in groups[].members",
 }
 """Remedies for keys that the settings of other tools have, by section and key."""
 

@@ -51,11 +51,11 @@ class Reconciler(Model):
     maintenance: tuple[LabelKey, ...] = MAINTENANCE
     """Keys of annotations and taints that announce maintenance of a Kubernetes node."""
     conditions: dict[Word, Word] = Field(default_factory=CONDITIONS.copy)
-    """Conditions of Kubernetes nodes that are faults if true. For each condition, the name of the
-    cause in drain reasons and in `ladders`."""
+    """Conditions of Kubernetes nodes that mean a fault if their status is true. For each condition:
+    the name of the cause, as in drain reasons and in `ladders`."""
     hardware: tuple[Word, ...] = HARDWARE
-    """Checks of the machine's hardware. If one fails, the Kubernetes node gets a taint and accepts
-    no other pods."""
+    """Checks of the machine's hardware. If one fails, the Kubernetes node gets a taint that keeps
+    new pods away."""
     ladder: Ladder = ("recheck", "restart", "restart")
     """Repairs to try for a node, in this order, before an alert calls an operator. recheck: check
     again later; restart: restart the pod; reboot: reboot the machine; replace: replace the
@@ -64,7 +64,8 @@ class Reconciler(Model):
     """Repairs for a single cause, such as the failed check `gpu-ecc`, instead of the repairs in
     `ladder`."""
     back_off: Annotated[int, Field(ge=10, le=86_400), Number] = 300
-    """Seconds that the first repair has to take effect. Each further repair has twice as many."""
+    """Seconds that the first repair has to take effect. Each further repair has twice as many
+    seconds as the repair before it."""
     replace: tuple[Line, ...] = ()
     """Command with arguments that replaces a Kubernetes node. By default, the reconciler only
     deletes the Node object. The machine itself then stays, unless its cloud reacts to this."""
@@ -92,8 +93,7 @@ class Reconciler(Model):
             raise cross_field(
                 "conditions.Ready",
                 "the condition Ready is true for healthy nodes, so the reconciler would drain all "
-                "nodes; remove it, because the reconciler drains nodes that are not ready in any "
-                "case",
+                "nodes; remove it: the reconciler always drains nodes that are not ready",
             )
         causes = {*CHECKS, *REPAIRED, *self.conditions.values()}
         for name in self.ladders:
@@ -101,7 +101,8 @@ class Reconciler(Model):
                 known = known_names(name, causes)
                 raise cross_field(
                     f"ladders.{name}",
-                    f"'{name}' is not a check or problem that the reconciler can repair; {known}",
+                    f"'{name}' is neither a check nor a problem that the reconciler can repair; "
+                    f"{known}",
                 )
         return self
 

@@ -207,8 +207,8 @@ class Priority(Model):
             name = min(chosen)
             raise cross_field(
                 name,
-                f"{getattr(self, name)}: has no effect without type: multifactor; "
-                f"set type, or remove {name}",
+                f"{getattr(self, name)}: has no effect, because slurm.priority.type is 'basic'; "
+                f"set slurm.priority.type to 'multifactor', or remove {name}",
             )
         return self
 
@@ -226,7 +226,7 @@ class _Source(Model):
     @model_validator(mode="after")
     def _is_one(self) -> Self:
         if (self.text is None) == (self.file is None):
-            raise cross_field("text", "set either text or file")
+            raise cross_field("text", "expected exactly one of 'text' and 'file'; set one of them")
         problem = self.problem(self.text) if self.text is not None else None
         if problem:
             raise cross_field("text", f"'{(self.text or '')[:40]}': {problem}")
@@ -281,8 +281,8 @@ LEVELS: Final[Mapping[str, tuple[str, ...]]] = {
         "topology.nebius.com/tier-0",
     ),
 }
-"""Names of levels of the network. For each level, the keys of labels whose value names the part of
-the network that a Kubernetes node is in."""
+"""Names of levels of the network. For each level: keys of labels of Kubernetes nodes. The value of
+such a label names the part of the network that the node is in."""
 
 
 class Switch(Model):
@@ -302,7 +302,8 @@ class Switch(Model):
         if leaf == bool(self.switches):
             raise cross_field(
                 "name",
-                f"'{self.name}': set either switches, or at least one of nodes and nodesets",
+                f"'{self.name}': a switch is above other switches, or above nodes; set either "
+                "'switches', or at least one of 'nodes' and 'nodesets'",
             )
         return self
 
@@ -319,7 +320,9 @@ class Block(Model):
     @model_validator(mode="after")
     def _has_nodes(self) -> Self:
         if not (self.nodes or self.nodesets):
-            raise cross_field("name", f"'{self.name}': has no nodes; set nodes or nodesets")
+            raise cross_field(
+                "name", f"block '{self.name}' has no nodes; set 'nodes' or 'nodesets'"
+            )
         return self
 
 
@@ -362,7 +365,9 @@ class Topology(Model):
             return self
         for name in ("switches", "blocks"):
             if getattr(self, name):
-                raise cross_field("labels", f"cannot be combined with {name}; keep one")
+                raise cross_field(
+                    "labels", f"cannot be combined with '{name}'; remove one of the two settings"
+                )
         for key in duplicates(key for keys in self.levels() for key in keys):
             raise cross_field("labels", f"'{key}' is in two levels; keep it in only one")
         return self
@@ -378,7 +383,10 @@ class Topology(Model):
         _unique("switches", (switch.name for switch in self.switches))
         for child in children:
             if child not in names:
-                raise cross_field("switches", f"'{child}' is not a switch; add it to switches")
+                raise cross_field(
+                    "switches",
+                    f"'{child}' is not a switch; add a switch with this name, or correct the name",
+                )
         for child in duplicates(children):
             raise cross_field(
                 "switches", f"'{child}' is below two switches, or twice below one; list it once"
@@ -386,8 +394,8 @@ class Topology(Model):
         if name := in_cycle({switch.name: switch.switches for switch in self.switches}):
             raise cross_field(
                 "switches",
-                f"'{name}' is below itself, directly or through other switches; remove one of "
-                "these switches from the switches of another",
+                f"'{name}' is below itself, directly or through other switches; remove '{name}' "
+                "from the list 'switches' that contains it",
             )
         return self
 
@@ -400,7 +408,8 @@ class Topology(Model):
             if factor < 1 or not math.log2(factor).is_integer():
                 raise cross_field(
                     "block_sizes",
-                    f"{size}: expected the first size, {self.block_sizes[0]}, times 1, 2, 4, …",
+                    f"{size}: expected the first size, {self.block_sizes[0]}, multiplied by 1, 2, "
+                    "4, 8 or a higher power of two",
                 )
         return self
 
@@ -508,7 +517,7 @@ class Slurm(Model):
             if field and getattr(self, field):
                 raise cross_field(
                     "extra.slurm.conf",
-                    f"'{line}': replaces slurm.{field}, which then never runs; keep one",
+                    f"'{line}': replaces slurm.{field}, which then never runs; remove one of them",
                 )
         return self
 

@@ -483,7 +483,7 @@ InstanceType = Annotated[
 
 def _unit_hint(value: object) -> str:
     """Return a suggestion for a size with a decimal unit or without a unit."""
-    match = re.fullmatch(r"(\d{1,7}) ?([MGT]?)(i?B)?", str(value), re.ASCII | re.IGNORECASE)
+    match = re.fullmatch(r"([1-9]\d{0,6}) ?([MGT]?)(i?B)?", str(value), re.ASCII | re.IGNORECASE)
     if not match:
         return ""
     if not match[2]:
@@ -497,8 +497,8 @@ def parse_memory(value: object) -> int:
     if match is None or int(match[1]) == 0:
         raise PydanticCustomError(
             "memory",
-            "expected a number of at most seven digits with its unit: '512MiB', '16GiB' or '1TiB'"
-            "{hint}",
+            "expected a whole number from 1 to 9999999 with its unit, such as '512MiB', '16GiB' or "
+            "'1TiB'{hint}",
             {"hint": _unit_hint(value)},
         )
     return int(match[1]) * _MIB[match[2]]
@@ -642,7 +642,7 @@ def _cron_values(field: str, allowed: range) -> set[int]:
 
 
 def cron_times(schedule: str) -> tuple[int, int]:
-    """Return how often a `Cron` schedule fires in each of its hours, and on each of its days."""
+    """Return how often a `Cron` schedule fires in each hour, and on each day, that it selects."""
     minutes, hours = (
         len(_cron_values(field, _CRON[name]))
         for field, name in zip(schedule.split(" "), ("minute", "hour"), strict=False)

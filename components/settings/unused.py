@@ -79,8 +79,8 @@ def _preemption(settings: Settings) -> Warnings:
         yield (
             "slurm.preemption.mode",
             (
-                f"{chosen.mode}: has no effect with type: none; set slurm.preemption.type, or"
-                " remove mode"
+                f"{chosen.mode}: has no effect, because slurm.preemption.type is 'none'; set"
+                " slurm.preemption.type, or remove 'mode'"
             ),
         )
     if chosen.type == "partition_prio" and _has_one_tier(settings):
@@ -96,8 +96,8 @@ def _preemption(settings: Settings) -> Warnings:
         yield (
             "slurm.preemption.type",
             (
-                "qos: no QOS in accounting.qos has preempt, so no job is preempted unless an"
-                " administrator allows it with sacctmgr; set accounting.qos[].preempt"
+                "qos: no QOS in accounting.qos has the setting 'preempt', so no job is preempted"
+                " unless an administrator allows it with sacctmgr; set accounting.qos[].preempt"
             ),
         )
 
@@ -124,7 +124,7 @@ def _replaced_checks(settings: Settings) -> Warnings:
         yield (
             "slurm.extra.slurm.conf",
             (
-                f"HealthCheckProgram: Slurm runs this program in place of {what}; use"
-                " health.script, which runs after the checks"
+                f"HealthCheckProgram: Slurm runs this program in place of {what}; remove this"
+                " line, and set health.script, which runs after the checks"
             ),
         )

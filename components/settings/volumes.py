@@ -37,9 +37,9 @@ _NAME_LENGTH = 58
 
 
 def system_folder(path: str) -> str | None:
-    """Return the jail's system folder that contains a path in the jail.
+    """Return the system folder of the jail that contains a path, or that is this path itself.
 
-    A folder contains itself. Return None if the path is in no system folder.
+    Return None if the path is in no system folder.
     """
     above = PurePosixPath(path, "x").parents
     if PurePosixPath(_SITES_OWN) in above:
@@ -51,7 +51,9 @@ def _refuse_system(path: str, in_jail: str | None) -> None:
     """Refuse the field `path` of a volume that would hide files of the jail's system."""
     if folder := system_folder(in_jail or "/"):
         raise cross_field(
-            "path", f"'{path}': {folder} belongs to the jail's system; choose a path elsewhere"
+            "path",
+            f"'{path}': a volume there would hide files of the system in {folder}; choose a path "
+            f"outside {folder}",
         )
 
 
@@ -97,7 +99,9 @@ class NfsServer(Model):
         for cidr in value:
             if 99 < ip_network(cidr).prefixlen < 128:
                 raise PydanticCustomError(
-                    "prefix", "expected prefix lengths up to /99, or single addresses (/128)"
+                    "prefix",
+                    "expected a prefix length of at most /99, because the NFS server reads only "
+                    "two digits of it, or a single address (/128)",
                 )
         return value
 
@@ -167,7 +171,7 @@ class Volume(Source):
             if self.path == path or inside:
                 raise cross_field(
                     "path",
-                    f"'{self.path}': every worker uses {path}; choose a path elsewhere",
+                    f"'{self.path}': every worker itself uses {path}; choose another path",
                 )
             if path.startswith(f"{self.path}/"):
                 raise cross_field(
@@ -195,7 +199,8 @@ class Submount(Source):
     @model_validator(mode="after")
     def _fits_the_jail(self) -> Self:
         if self.name == "jail":
-            # Metrics give the jail's own volume this name. The two could not be told apart.
+            # In metrics, the jail's own volume has this name. Metrics could not distinguish two
+            # volumes with the same name.
             raise cross_field(
                 "name", "'jail': is the name of the jail's own volume; choose another name"
             )

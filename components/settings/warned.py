@@ -53,7 +53,7 @@ def _unenforced_limits(settings: Settings) -> Warnings:
         "accounting.enforce",
         (
             f"{shown}: Slurm ignores the limits of {', '.join(limited)};"
-            " add limits to accounting.enforce"
+            " add 'limits' to accounting.enforce"
         ),
     )
 
@@ -138,9 +138,9 @@ def _suspended_jobs_keep_all_memory(settings: Settings) -> Warnings:
             yield (
                 key,
                 (
-                    "suspend: suspended jobs keep their memory. Jobs without a memory request get"
-                    f" all memory of their CPUs (partitions {whole}), so a full node has no"
-                    " memory for the job that preempts them; set memory_per_cpu in these"
+                    f"suspend: suspended jobs keep their memory. In the partitions {whole}, jobs"
+                    " without a memory request get all memory of their CPUs, so a full node has"
+                    " no memory for the job that preempts them; set memory_per_cpu in these"
                     " partitions, or use requeue"
                 ),
             )
@@ -212,9 +212,9 @@ def _unusable_qos(settings: Settings) -> Warnings:
             yield (
                 f"accounting.qos[{qos.name}]",
                 (
-                    "no account, user or partition has this QOS in qos, so Slurm refuses jobs that"
-                    " request it, unless an administrator allows it with sacctmgr; add it to"
-                    " accounting.accounts[].qos"
+                    "no account, user or partition has this QOS in its setting 'qos', so Slurm"
+                    " refuses jobs that request it, unless an administrator allows it with"
+                    " sacctmgr; add it to accounting.accounts[].qos"
                 ),
             )
 

@@ -106,13 +106,13 @@ class Controller(pulumi.ComponentResource):
         if not args.settings.standby:
             Placeholder(
                 f"{name}-placeholder",
-                # Use a value of the Deployment, so that Pulumi creates the placeholder after it:
-                # slurmctld's pod must be scheduled first.
+                # Use a value of the Deployment, so that Pulumi creates the placeholder after the
+                # Deployment: slurmctld's pod must be scheduled first.
                 PlaceholderArgs(slurmctld.metadata.namespace, args.site, c.CONTROLLER, pod),
                 child,
             )
-        # Use a value of the Service, so that Pulumi creates everything that uses this output after
-        # slurmctld is ready, and deletes it before slurmctld.
+        # Derive this output from a value of the Service. Pulumi then creates the resources that use
+        # the output after slurmctld is ready, and deletes them before slurmctld.
         self.server = once_known(c.conf_server(args.address), service.metadata.name)
         self.alias = service.spec.cluster_ip.apply(lambda ip: pods.alias(ip, args.address))
         self.config = once_known(config.metadata.name, self.server)

@@ -170,7 +170,7 @@ def _pod(args: LoginArgs, config: pulumi.Input[str], host_key: pulumi.Input[str]
 
 
 def _patience(settings: LoginSettings) -> int:
-    """Return the maximum seconds for the replacement of all login nodes, one after the other."""
+    """Return how many seconds it takes at most to replace all login nodes, one after the other."""
     return settings.replicas * (settings.drain_grace + _STOP_MARGIN + _START)
 
 

@@ -34,9 +34,9 @@ def sshd_options(settings: Login) -> Iterator[str]:
     yield f"AllowStreamLocalForwarding {_switch(forwarding.tcp)}"
     yield f"AllowAgentForwarding {_switch(forwarding.agent)}"
     yield f"X11Forwarding {_switch(forwarding.x11)}"
-    # Delay clients that fail to log in only with LoadBalancer. With other types of Service, all
-    # clients can have the address of one Kubernetes node, so one such client would lock out all
-    # clients.
+    # Only with LoadBalancer, delay clients that fail to log in. With other types of Service, all
+    # clients can have the address of one Kubernetes node. One client that fails would then lock out
+    # all clients.
     yield f"PerSourcePenalties {_switch(settings.service == 'LoadBalancer')}"
 
 

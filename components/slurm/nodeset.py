@@ -49,10 +49,11 @@ _AUTOSCALERS = {
     "karpenter.sh/do-not-disrupt": "true",
 }
 """Annotations that forbid autoscalers to evict a node's pod and to remove the pod's machine. An
-idle node may get a job at any time. If a permanent node were evicted, it would only move to another
-machine."""
+idle node may get a job at any time. Evicting a node that is not on demand saves no machine:
+Kubernetes only starts its pod again on another machine."""
 _STOP_MARGIN = 60
-"""Seconds after `drain_grace` within which a pod must delete its node record and stop slurmd."""
+"""When `drain_grace` has passed, a pod has this many seconds to delete its node record and to stop
+slurmd."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +119,8 @@ class Nodeset(pulumi.ComponentResource):
             made = self._pod_template(f"{name}-template", args, labels, template)
         else:
             made = self._stateful_set(f"{name}-slurmd", args, labels, template)
-        # Use a value of the object, so that Pulumi creates everything that uses this output after
-        # the object.
+        # Derive this output from a value of the object. Pulumi then creates the object first, and
+        # only afterwards the resources that use this output.
         self.template = once_known(pulumi.Output.json_dumps(template, sort_keys=True), made)
         self.digest = self.template.apply(lambda text: c.checksum({"template": text}))
         self.register_outputs({"digest": self.digest})

@@ -11,8 +11,8 @@ from components import pods
 from components.site import Site
 
 _PRIORITY = -10
-"""Priority of the placeholder. It is below the priority of all other pods, but is the lowest for
-which an autoscaler still adds nodes."""
+"""Priority of the placeholder. It is lower than the priority of all other pods. It is not even
+lower, because cluster-autoscaler adds no nodes for pods with a priority below -10 (its default)."""
 _KEPT = ("name", "image", "imagePullPolicy", "securityContext", "resources")
 
 

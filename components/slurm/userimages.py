@@ -21,8 +21,8 @@ class UserImagesArgs:
 
 
 class UserImages(pulumi.ComponentResource):
-    """A ConfigMap with these settings as files. When a file changes, running pods see the new
-    content."""
+    """A ConfigMap with the site's settings for users' images, as files. When a file changes,
+    running pods see the new content."""
 
     mounted: pods.Mounted
     """Volume and mount for login nodes and workers."""

@@ -169,7 +169,10 @@ def _always_runs(nodeset: Nodeset) -> bool:
 
 
 def _private_data(settings: Settings) -> list[str]:
-    """Return the values of PrivateData. Only `cloud` hides nothing: it shows sleeping nodes."""
+    """Return the values of PrivateData. Each value hides data, except `cloud`.
+
+    `cloud` lets users see nodes on demand even while these nodes sleep.
+    """
     on_demand = ("cloud",) if any(each.on_demand for each in settings.nodesets) else ()
     return sorted({*settings.slurm.private_data, *on_demand})
 
@@ -203,8 +206,8 @@ def _preempt_mode(settings: Settings) -> str:
 def _topology(settings: Settings) -> list[str]:
     """Return the lines of topology.conf, without switches and blocks that have no nodes.
 
-    slurmctld does not start if the file has a switch or block without nodes. A nodeset with no
-    nodes would cause this.
+    slurmctld does not start if the file has a switch or block without nodes. A switch or block of a
+    nodeset with 0 replicas has no nodes.
     """
     topology = settings.slurm.topology
     nodes = {group.name: settings.nodes_of(group) for group in topology.groups()}

@@ -27,7 +27,8 @@ AROUND_JOBS: Mapping[str, str] = {
     f"checks_{name}": _program(name) for name in (When.EPILOG, When.PROLOG)
 }
 """Scripts that slurmctld sends to every node. slurm.conf names these scripts instead of the
-programs, because each job would fail on a node that does not have the programs."""
+programs that they start: a node with an older image may lack the programs, and if slurm.conf named
+them, each job would fail on this node."""
 
 
 def node_checks(nodeset: Nodeset, settings: Settings) -> str:

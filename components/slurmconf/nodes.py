@@ -90,7 +90,7 @@ def memory_per_gpu(partition: Partition, settings: Settings) -> int | None:
 
 def max_node_count(settings: Settings) -> int:
     """Return MaxNodeCount: a power of two that is at least 1024 and more than twice the number of
-    nodes. slurmctld needs the further places when nodes are added."""
+    nodes. slurmctld uses the remaining places for nodes that are added later."""
     nodes = sum(nodeset.replicas for nodeset in settings.nodesets)
     return max(_MIN_NODE_COUNT, 1 << (2 * nodes).bit_length())
 

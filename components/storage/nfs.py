@@ -32,9 +32,9 @@ _MOUNT_OPTIONS = (
 _LEASE = 60
 """If a machine has no contact with the server for this number of seconds, it loses its locks."""
 _GRACE = 90
-"""Seconds after a restart of the server in which machines can only get back their open files and
-locks. This period ends early if all machines have done so. It must be longer than the pause between
-two retries of a client."""
+"""For this many seconds after its restart, the server only lets machines reclaim the open files and
+locks that they had before. The period ends early if all machines have done so. It must be longer
+than the pause between two retries of a client."""
 
 
 @dataclass(frozen=True)

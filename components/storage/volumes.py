@@ -37,8 +37,8 @@ def submount_volumes(given: Iterable[Submount]) -> list[Spec]:
 
 
 def submount_mounts(given: Iterable[Submount]) -> list[Spec]:
-    """Return the mounts of these volumes. They are outside the jail, so that users cannot place
-    symbolic links in their paths."""
+    """Return the mounts of the volumes in the jail. The pod mounts these volumes outside the jail,
+    so that users cannot place symbolic links in the mounts' paths."""
     return [
         mount(f"jail-{one.name}", _place(f"jail-{one.name}"), read_only=one.read_only)
         for one in _ordered(given)
@@ -46,10 +46,10 @@ def submount_mounts(given: Iterable[Submount]) -> list[Spec]:
 
 
 def volume_mounts(given: Iterable[Volume]) -> list[Spec]:
-    """Return the mounts of a worker's other volumes.
+    """Return the mounts of the volumes that the settings give to a nodeset's workers.
 
-    Volumes that jobs see are also mounted outside the jail, so that users cannot place symbolic
-    links in their paths.
+    The pod mounts even volumes that jobs see outside the jail, so that users cannot place symbolic
+    links in the mounts' paths.
     """
     return [
         mount(one.name, _place(one.name) if one.in_jail() else one.path, read_only=one.read_only)

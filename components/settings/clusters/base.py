@@ -38,8 +38,8 @@ def blocked_pods(stack: Settings, pods: str) -> Iterator[Problem]:
             yield (
                 "network.refuse",
                 (
-                    f"'{value}': contains addresses of pods ({pods}), so these pods would count "
-                    "as Kubernetes nodes; choose smaller ranges"
+                    f"'{value}': contains addresses of pods ({pods}), so login sessions and jobs "
+                    "could not reach these pods; choose ranges without these addresses"
                 ),
             )
 
@@ -93,5 +93,5 @@ class BaseCluster(Model):
         return iter(())
 
     def warnings(self, stack: Settings) -> Iterator[Problem]:
-        """Yield settings that are valid, but fail unless the operator does more by hand."""
+        """Yield settings that are valid, but work only if the operator does more by hand."""
         return iter(())

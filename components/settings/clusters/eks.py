@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _ACCELERATED: Final = re.compile(r"(p|g|gr)\d")
 """Instance families with GPUs (source: EC2, instance types, accelerated computing)."""
 _AMD_TYPES: Final = "g4ad."
-"""Beginning of the instance types with GPUs of AMD."""
+"""Prefix of the instance types with AMD GPUs."""
 _FAST: Final = re.compile(r"(p4d|p4de|p5|p5e|p5en|p6[-a-z0-9]*)\.")
 """Instance families for training on several nodes (source: EC2, Elastic Fabric Adapter)."""
 _RESERVATION: Final = re.compile(r"cr-[0-9a-f]{17}")
@@ -206,7 +206,10 @@ class EksCluster(CloudCluster):
         machines = self.machines[nodeset.name]
         if bool(_ACCELERATED.match(machines.type)) != bool(nodeset.gpus):
             wanted = "with GPUs, such as 'p5.48xlarge'" if nodeset.gpus else "without GPUs"
-            yield "type", f"'{machines.type}': expected a type {wanted}, to match the nodeset"
+            yield (
+                "type",
+                f"'{machines.type}': expected a type {wanted}, to match 'gpus' of the nodeset",
+            )
             return
         yield from _card_problems(machines, nodeset)
         yield from _size_problems(machines.type, nodeset)
@@ -216,9 +219,9 @@ class EksCluster(CloudCluster):
             yield (
                 "type",
                 (
-                    f"'{machines.type}': the GPUs of this instance type are not of the vendor in "
-                    f"gpus.resource of the nodeset, '{nodeset.gpus.resource}'; change one of the "
-                    "two"
+                    f"'{machines.type}': the GPUs of this instance type are not from the vendor "
+                    f"that gpus.resource of the nodeset names, '{nodeset.gpus.resource}'; change "
+                    "'type' or gpus.resource"
                 ),
             )
 
@@ -281,7 +284,7 @@ class EksCluster(CloudCluster):
             )
 
     def _network_problems(self, stack: Settings) -> Iterator[Problem]:
-        """Allow Cilium only on top of Amazon's plugin, and with kube-proxy: EKS has both."""
+        """Allow Cilium only on top of Amazon's plugin and with kube-proxy: EKS installs both."""
         cilium = stack.network.cilium
         if cilium is None:
             if "cilium" in stack.network.kinds():

@@ -104,7 +104,10 @@ class CloudCluster(BaseCluster):
         raise NotImplementedError
 
     def machine_problems(self, nodeset: Nodeset) -> Iterator[Problem]:
-        """Yield conflicts between a nodeset and its machines; keys are relative to the machines."""
+        """Yield conflicts between a nodeset and its machines.
+
+        Keys are relative to `cluster.machines.<nodeset>`.
+        """
         raise NotImplementedError
 
     def has_cards(self, nodeset: Nodeset) -> bool:
@@ -128,7 +131,7 @@ class CloudCluster(BaseCluster):
                 (
                     f"'{stack.snapshots.jail}': the jail is on the cloud's file system, which has "
                     "no VolumeSnapshots; remove snapshots.jail and use the cloud's backups, or "
-                    "give the jail a volume of another driver"
+                    "choose another driver with jail.storage_class or jail.csi"
                 ),
             )
         yield from unreachable_machines(stack)
@@ -160,14 +163,15 @@ class CloudCluster(BaseCluster):
                 yield f"cluster.machines.{name}.{key}", problem
 
     def _disk_problems(self, stack: Settings) -> Iterator[Problem]:
-        """Require that a machine's disk is larger than its pod's limit.
+        """Require that a machine's disk is larger than the disk limit of the node's pod.
 
-        Kubernetes reserves disk space of the size of the limit.
+        Kubernetes reserves as much disk space as this limit.
         """
         groups = self.groups()
         for index, nodeset in enumerate(stack.nodesets):
             machines, wanted = groups.get(nodeset.name), nodeset.ephemeral_storage
-            # Part of the disk is for the operating system and for kubelet's reserve.
+            # Also refuse a limit that equals the disk's size: the operating system and kubelet's
+            # reserve need a part of the disk.
             if machines and wanted and wanted >= machines.disk:
                 yield (
                     f"nodesets[{index}].ephemeral_storage",
@@ -192,7 +196,7 @@ class CloudCluster(BaseCluster):
             yield (
                 "autoscaling.min",
                 (
-                    "0: expected at least 1: without a running machine, the autoscaler cannot "
-                    "know which GPUs and network cards a new machine has"
+                    "0: expected at least 1, because without a running machine the autoscaler "
+                    "does not know which GPUs and network cards a new machine would have"
                 ),
             )

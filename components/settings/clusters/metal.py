@@ -240,7 +240,7 @@ class MetalCluster(BaseCluster):
                 )
 
     def _jail_problems(self, stack: Settings) -> Iterator[Problem]:
-        """Require the addresses of all machines: workers and login nodes mount the jail."""
+        """Require that the jail's server admits all machines: their pods mount the jail."""
         ranges = stack.jail.server.machines if stack.jail.server else ()
         networks = [ipaddress.ip_network(text) for text in ranges]
         outside = [
@@ -298,12 +298,15 @@ class MetalCluster(BaseCluster):
                     (
                         f"true: has no effect, because the kubelet's CPU manager has the policy "
                         f"'{policy}'; set cluster.kubeadm.KubeletConfiguration.cpuManagerPolicy to "
-                        "static, and reservedSystemCPUs"
+                        "static, and add reservedSystemCPUs in the same section"
                     ),
                 )
 
     def _lost_nodes(self, stack: Settings) -> Iterator[Problem]:
-        """Warn about nodes on lost machines: a deploy may run before new machines arrive."""
+        """Warn about nodes on lost machines.
+
+        Do not refuse these settings: a deploy may run before new machines arrive.
+        """
         for nodeset in stack.nodesets:
             own = [machine for machine in self.machines if machine.nodeset == nodeset.name]
             lost = [machine.name for machine in own if machine.lost]
@@ -328,13 +331,13 @@ def _storage_warnings(stack: Settings) -> Iterator[Problem]:
             first,
             (
                 f"is not set{also}; kubeadm installs no storage, so the volumes stay "
-                "pending until the cluster has a default StorageClass; set a storage_class for each"
+                "pending until the cluster has a default StorageClass; set each storage_class"
             ),
         )
 
 
 def _without_class(stack: Settings) -> list[str]:
-    """Return the `storage_class` keys that the settings leave out for the stack's volumes."""
+    """Return each key `storage_class` that the settings do not set for a volume of the stack."""
     accounting, jail = stack.accounting, stack.jail
     backup = accounting.backup
     on_volume = backup.enabled and not (backup.claim or backup.nfs or backup.s3)

@@ -82,7 +82,7 @@ class NebiusCluster(CloudCluster):
         return self.machines
 
     def machine_problems(self, nodeset: Nodeset) -> Iterator[Problem]:
-        """Require machines with as many GPUs as the node, and more CPUs and memory for daemons."""
+        """Require the node's number of GPUs, and CPUs and memory for the node and for daemons."""
         machines = self.machines[nodeset.name]
         size, gpus = size_of(machines.preset), nodeset.gpus.count if nodeset.gpus else 0
         if machines.platform.startswith("gpu-") != (gpus > 0):
@@ -138,7 +138,7 @@ class NebiusCluster(CloudCluster):
             )
 
     def warnings(self, stack: Settings) -> Iterator[Problem]:
-        """Warn about a fabric whose ports are not checked, and about checks without a fabric."""
+        """Warn if nodes have a fabric but no checks of its ports, or such checks but no fabric."""
         for nodeset in stack.nodesets:
             machines = self.machines.get(nodeset.name)
             fabric = machines.fabric if machines else None

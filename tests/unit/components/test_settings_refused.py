@@ -617,7 +617,7 @@ _DOMAIN = "expected a DNS domain"
 _OBJECT = "expected a Kubernetes name"
 _SECRET = "expected the name of a Secret"
 _HOST = "expected a host name or address"
-_UNIT = "with its unit: '512MiB'"
+_UNIT = "with its unit, such as '512MiB'"
 _TIME = "expected a time above zero, in quotes"
 _WORD = "expected one word"
 _REGION = "expected a region that ends in a digit, such as 'eu-central-1'"
@@ -641,7 +641,7 @@ _OPTION = "expected a mount option"
 _LINE = "expected one line of text that is not empty"
 _LINES = "expected text that is not empty and has no control characters"
 _AGE = "expected an age, such as '24months'"
-_ACCOUNT = "expected an account or QOS name of at most 40 lower-case letters"
+_ACCOUNT = "expected an account or QOS name: at most 40 characters"
 _PROJECT = "expected an id of a Nebius project"
 _SHARES = "expected a whole number of at least 0, or 'parent'"
 _THING = "expected 'account NAME', 'user NAME account NAME', 'qos NAME' or 'user NAME account"
@@ -774,7 +774,7 @@ WORDS: dict[str, dict[Any, str]] = {
         2048: _UNIT,
         "2 gigs": _UNIT,
         "1.5GiB": _UNIT,
-        "99999999MiB": "at most seven digits",
+        "99999999MiB": "a whole number from 1 to 9999999",
         "٣GiB": _UNIT,
     },
     "nodesets[0].ephemeral_storage": {"1TB": _UNIT},
@@ -1090,7 +1090,7 @@ WORDS: dict[str, dict[Any, str]] = {
 UNKNOWN: dict[str, str] = {
     "nodeset": "did you mean 'nodesets'?",
     "users[0].gid": "the user's own group has the uid as its id; remove gid",
-    "users[0].groups": "name the user in groups[].members",
+    "users[0].groups": "list the user in groups[].members",
     "cluster.node": "known: context, domain, kind, kubeconfig",
     "cluster.projekt": "did you mean 'project'?",
     "cluster.machines.gpu.presets": "did you mean 'preset'?",
@@ -1251,7 +1251,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "add this entry to secrets.registry"),
     ("reconciler.conditions", {"Ready": "not-ready"}, "reconciler.conditions.Ready",
      "is true for healthy nodes", (
-         "remove it, because the reconciler drains nodes that are not ready in any case"
+         "remove it: the reconciler always drains nodes that are not ready"
      )),
     ("on_demand.ceiling", 0, "on_demand.ceiling", "0", (
         "set the highest price for an hour, or remove on_demand.ceiling"
@@ -1399,7 +1399,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("snapshots", {"keep": 5}, "snapshots.jail", "",
      "set snapshots.jail or snapshots.state"),
     ("jail.server.machines", ["fd00::/112"], "jail.server.machines", "fd00::/112",
-     "expected prefix lengths up to /99"),
+     "expected a prefix length of at most /99"),
     ("jail", {"server": {}}, "jail.server.machines", "",
      "add the address ranges of the Kubernetes nodes"),
     ("jail.volumes[0].secret", "s", "jail.volumes[0].name", "claim and secret",
@@ -1411,7 +1411,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("jail.volumes[0].name", "sets", "jail.volumes", "'sets'", "give each a unique name"),
     ("jail.volumes[0].path", "/sets", "jail.volumes", "'/sets'", "give each a unique path"),
     *(("jail.volumes[0].path", f"{path}/x", "jail.volumes[0].path", f"'{path}/x'",
-       f"{path} belongs to the jail's system; choose a path elsewhere")
+       f"would hide files of the system in {path}; choose a path outside {path}")
       for path in ("/bin", "/dev", "/etc", "/lib", "/proc", "/run", "/sys", "/usr", "/var")),
     ("jail.volumes[2].path", "/home", "jail.volumes[2].path", "'/home'", "set 'claim' instead"),
     ("nodesets[0].volumes[1].name", "jail-homes", "nodesets[0].volumes", "'jail-homes'",
@@ -1453,11 +1453,11 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("nodesets[0].volumes[0].name", "jail", "nodesets[0].volumes[0].name", "'jail'",
      "is a volume that every worker has; choose another name"),
     ("nodesets[0].volumes[0].path", "/mnt/jail", "nodesets[0].volumes[0].path", "'/mnt/jail'",
-     "every worker uses /mnt/jail; choose a path elsewhere"),
+     "every worker itself uses /mnt/jail; choose another path"),
     ("nodesets[0].volumes[0].path", "/dev/x", "nodesets[0].volumes[0].path", "'/dev/x'",
-     "every worker uses /dev; choose a path elsewhere"),
+     "every worker itself uses /dev; choose another path"),
     *(("nodesets[0].volumes[0].path", f"/mnt/jail{path}", "nodesets[0].volumes[0].path",
-       f"'/mnt/jail{path}'", "belongs to the jail's system; choose a path elsewhere")
+       f"'/mnt/jail{path}'", "a volume there would hide files of the system")
       for path in ("/usr", "/usr/lib", "/etc/x", "/tmp")),
     ("nodesets[0].volumes[0].path", "/mnt", "nodesets[0].volumes[0].path", "'/mnt'",
      "would hide /mnt/jail, which every worker uses; choose another"),
@@ -1485,7 +1485,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("containers.environment.A", "1\n2", "containers.environment.A", "",
      "remove these characters"),
     ("containers.registries", [{"name": "r.lab"}, {"name": "r.lab"}], "containers.registries",
-     "'r.lab' is defined twice", "remove one"),
+     "registry 'r.lab' is listed twice", "remove one"),
     *(("nodesets[0].pod.environment." + name, "x", "nodesets[0].pod.environment." + name,
        f'"{name}"', remedy)
       for name, remedy in (
@@ -1531,12 +1531,12 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("slurm.timeouts.unkillable_step", 299, "slurm.timeouts.unkillable_step", "299",
      "expected at least 300, which is five times message (60)"),
     ("slurm.priority", {"age": 9}, "slurm.priority.age", "9",
-     "has no effect without type: multifactor"),
+     "has no effect, because slurm.priority.type is 'basic'"),
     ("slurm.priority.tres", {"gpu": 1}, "slurm.priority.tres.gpu", '"gpu"', "'cpu', 'mem' or"),
     ("slurm.scheduler.parameters.a-b", 1, "slurm.scheduler.parameters.a-b", '"a-b"', _PARAMETER),
     ("slurm.slurmctld_parameters.1a", 1, "slurm.slurmctld_parameters.1a", '"1a"', _PARAMETER),
-    ("slurm.prolog", {}, "slurm.prolog.text", "", "set either text or file"),
-    ("slurm.prolog", _BOTH, "slurm.prolog.text", "", "set either text or file"),
+    ("slurm.prolog", {}, "slurm.prolog.text", "", "expected exactly one of 'text' and 'file'"),
+    ("slurm.prolog", _BOTH, "slurm.prolog.text", "", "expected exactly one of 'text' and 'file'"),
     *((f"slurm.{name}", {"file": "../x"}, f"slurm.{name}.file", '"../x"', _INSIDE)
       for name in ("prolog", "epilog", "task_prolog", "task_epilog", "job_submit_lua")),
     ("slurm.prolog.text", "echo", "slurm.prolog.text", "'echo'", _NO_SCRIPT),
@@ -1583,9 +1583,9 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("slurm.topology", {"labels": ["zone"]}, "slurm.topology.labels", "kind: none",
      "remove labels"),
     ("slurm.topology", {**FULL["slurm"]["topology"], "labels": ["zone"]}, "slurm.topology.labels",
-     "", "cannot be combined with switches; keep one"),
+     "", "cannot be combined with 'switches'; remove one"),
     ("slurm.topology", {**_BLOCK, "labels": ["zone"]}, "slurm.topology.labels", "",
-     "cannot be combined with blocks; keep one"),
+     "cannot be combined with 'blocks'; remove one"),
     ("slurm.topology", {**_LABELS, "labels": ["zone", "topology.kubernetes.io/zone"]},
      "slurm.topology.labels", "'topology.kubernetes.io/zone'", "is in two levels; keep it in"),
     ("slurm.topology", {**_LABELS, "labels": [f"level-{i}" for i in range(9)]},
@@ -1595,23 +1595,23 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("slurm.topology", {**_BLOCK, "blocks": [_BLOCK["blocks"][0]] * 2}, "slurm.topology.blocks",
      "'one'", "give each a unique name"),
     ("slurm.topology", {**_BLOCK, "block_sizes": [2, 6]}, "slurm.topology.block_sizes", "6",
-     "expected the first size, 2, times 1, 2, 4, …"),
+     "expected the first size, 2, multiplied by 1, 2, 4, 8 or"),
     ("slurm.topology", {**_BLOCK, "block_sizes": [4]}, "slurm.topology.blocks", "'one' has 2 nodes",
      "add nodes to the block, or lower this number"),
     ("slurm.topology", {"kind": "block", "blocks": [{"name": "one"}]},
-     "slurm.topology.blocks[0].name", "'one'", "has no nodes; set nodes or nodesets"),
+     "slurm.topology.blocks[0].name", "'one'", "has no nodes; set 'nodes' or 'nodesets'"),
     ("slurm.topology.switches[0].switches", ["top"], "slurm.topology.switches[0].name", "'left'",
-     "set either switches, or at least one of nodes and nodesets"),
+     "set either 'switches', or at least one of 'nodes' and 'nodesets'"),
     ("slurm.topology.switches[2].switches", ["lost"], "slurm.topology.switches", "'lost'",
-     "is not a switch; add it"),
+     "is not a switch; add a switch with this name"),
     ("slurm.topology.switches[2].switches", ["top"], "slurm.topology.switches", "'top'",
-     "is below itself, directly or through other switches; remove one"),
+     "is below itself, directly or through other switches; remove 'top' from the list"),
     # 'a' is below the cycle of 'b' and 'c'.
     ("slurm.topology.switches",
      [{"name": "a", "nodes": "gpu-0"}, {"name": "b", "switches": ["a", "c"]},
       {"name": "c", "switches": ["b"]}],
      "slurm.topology.switches", "'b'",
-     "is below itself, directly or through other switches; remove one"),
+     "is below itself, directly or through other switches; remove 'b' from the list"),
     ("slurm.topology.switches[2].switches", ["left", "left"], "slurm.topology.switches", "'left'",
      "list it once"),
     ("slurm.topology.switches[1].name", "left", "slurm.topology.switches", "'left'", "unique name"),
@@ -1644,10 +1644,10 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("slurm",
      {"task_prolog": {"text": "#!/bin/sh\n"}, "extra": {"slurm.conf": ["TaskProlog=/opt/x"]}},
      "slurm.extra.slurm.conf", "'TaskProlog=/opt/x'",
-     "replaces slurm.task_prolog, which then never runs; keep one"),
+     "replaces slurm.task_prolog, which then never runs; remove one of them"),
     ("slurm.extra.{slurm.conf}", ["A=1", "a = 2"], "slurm.extra.slurm.conf", "'a'", "keep one"),
     ("auth.rotations", ["2026-12-01T03:00:00Z"] * 2, "auth.rotations", "2026-12-01T03:00:00Z",
-     "expected different times, oldest first"),
+     "expected a list of times without duplicates, the oldest first"),
     ("accounting", {"enabled": False, "energy": "gpu"}, "accounting.energy", "",
      "remove this setting, or remove 'enabled: false'"),
     ("accounting", {"database": {"size": "1GiB"}, **EXTERNAL["accounting"]},
@@ -1682,8 +1682,8 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "did you mean 'science'?"),
     ("accounting.accounts[1].parent", "physics", "accounting.accounts", "'physics'",
      (
-         "the account is its own parent, directly or through other accounts; change 'parent' of "
-         "one of these accounts"
+         "is its own parent, directly or through other accounts; set 'parent' of this account to "
+         "another account"
      )),
     ("accounting.accounts[0].users[1].name", "ada", "accounting.accounts[0].users", "'ada'",
      "keep one"),
@@ -1698,8 +1698,8 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("accounting.qos[0].preempt", ["low"], "accounting.qos[0].preempt", "'low'", "is not a QOS"),
     ("accounting.qos[0].preempt", ["high"], "accounting.qos", "'high'",
      (
-         "the QOS preempts itself, directly or through other QOS; remove one of these QOS from "
-         "'preempt' of another"
+         "preempts itself, directly or through other QOS; change 'preempt' of this QOS, or of a "
+         "QOS that it preempts"
      )),
     ("accounting.accounts[0].users[0].partitions[0].name", "mian",
      "accounting.accounts[0].users[0].partitions[0].name", "'mian'", "did you mean 'main'?"),
@@ -1730,7 +1730,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("directory.base", "dc=lab?sub", "directory.base", "dc=lab?sub", "a distinguished name"),
     ("reconciler.hardware", ["gpu-xids"], "reconciler.hardware", "'gpu-xids'", "mean 'gpu-xid'?"),
     ("reconciler.ladders", {"maintenance": ["recheck"]}, "reconciler.ladders.maintenance", "",
-     "is not a check or problem that the reconciler can repair"),
+     "is neither a check nor a problem that the reconciler can repair"),
     ("reconciler.ladders", {"gpu-xids": ["recheck"]}, "reconciler.ladders.gpu-xids", "",
      "did you mean 'gpu-xid'?"),
     ("nodesets[0].affinity", {"nodeAfinity": {}}, "nodesets[0].affinity.nodeAfinity",
@@ -1744,7 +1744,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("accounting.operators", ["bob"], "accounting.operators", "'bob'",
      "keep the user in only one of the two lists"),
     ("accounting.remove_with_jobs", ["account physics"], "accounting.remove_with_jobs",
-     "'account physics'", "remove the object from there, or from this list"),
+     "'account physics'", "remove it from that setting, or from remove_with_jobs"),
     ("accounting.qos[0].min_tres_per_job", {"mem": "1GiB", "cpu": 65},
      "accounting.qos[0].min_tres_per_job.cpu", "65",
      "lower the minimum, or raise the maximum"),
@@ -1784,7 +1784,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "expected Loki's path for OpenTelemetry: http://loki.lab:3100/otlp"),
     ("monitoring.logs.endpoint", "https://loki.lab/otlp?to=x", "monitoring.logs.endpoint",
      "loki.lab", "remove these parts"),
-    ("rest.jwks", None, "rest.user_claim", "'name'", "add jwt.jwks, or remove jwt.user_claim"),
+    ("rest.jwks", None, "rest.user_claim", "'name'", "add rest.jwks, or remove rest.user_claim"),
     ("users[1].name", "ada", "users", "'ada'", "give each a unique name"),
     ("users[1].uid", 2000, "users", "2000", "give each a unique uid"),
     ("users[0].uid", 999, "users[0].uid", "999", "expected at least 1000"),
@@ -2832,7 +2832,7 @@ def written(text: str, folder: Path) -> str:
         ("config:\n  a: b: c\n", f"line 2, column 7: {_COLON}"),
         (
             "config:\n\ta: 1\n",
-            ("line 2, column 1: YAML allows no tab here; indent this line with blanks"),
+            ("line 2, column 1: YAML allows no tab here; indent this line with spaces"),
         ),
         ("config:\n  a: @b\n", "line 2, column 6: text cannot begin with '@'; put it in quotes"),
         ("config:\n  a: [b\n  c: 1\n", "line 3, column 4: expected ',' or ']'; close the list"),

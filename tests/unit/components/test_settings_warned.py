@@ -106,7 +106,7 @@ def test_volume_without_class_on_own_machines_causes_a_warning(
     assert len(found) == bool(keys)
     for warning in found:
         assert re.findall(r"[a-z_.]+(?=\.storage_class)", warning) == keys
-        assert warning.endswith("; set a storage_class for each")
+        assert warning.endswith("; set each storage_class")
 
 
 def test_own_machines_with_the_default_login_service_cause_a_warning() -> None:
@@ -315,7 +315,7 @@ def test_credential_in_the_environment_of_jobs_causes_a_warning(name: str) -> No
     containers = {"enabled": True, "environment": {name: "abc", "TOKENIZERS_PARALLELISM": "true"}}
     (warning,) = warnings(VALID, containers=containers)
     assert warning.startswith(
-        f"slurmstack:containers.environment.{name}: the value looks like a credential"
+        f"slurmstack:containers.environment.{name}: this name suggests a credential"
     )
     assert "abc" not in warning
 
@@ -356,7 +356,7 @@ def test_limits_that_slurm_does_not_enforce_cause_a_warning(
         (
             f"slurmstack:accounting.enforce: {shown}: Slurm ignores the limits of"
             " accounts[physics], accounts[physics].users[researcher], qos[short];"
-            " add limits to accounting.enforce"
+            " add 'limits' to accounting.enforce"
         )
     ]
 
@@ -452,7 +452,7 @@ def test_suspended_jobs_that_keep_all_memory_cause_a_warning(kind: str, key: str
 
     (warning,) = found()
     assert warning.startswith(f"slurmstack:{key}: suspend: suspended jobs keep their memory")
-    assert "(partitions main)" in warning
+    assert "In the partitions main, jobs" in warning
     assert found(memory_per_cpu="100MiB") == []
 
 
@@ -467,11 +467,15 @@ SCRATCH = {"name": "fast", "path": "/scratch", "host_path": "/srv/scratch"}
         ({"health": {"enabled": False, "checks": {"disk": False}}}, "health.checks", ""),
         ({"health": {"enabled": False, "interval": 30}}, "health.interval", ""),
         ({"long_checks": {"at_once": 4}}, "long_checks.at_once", ""),
-        ({"slurm": {"preemption": {"mode": "cancel"}}}, "slurm.preemption.mode", "type: none"),
+        (
+            {"slurm": {"preemption": {"mode": "cancel"}}},
+            "slurm.preemption.mode",
+            "slurm.preemption.type is 'none'",
+        ),
         (
             {"slurm": {"preemption": {"type": "qos"}}},
             "slurm.preemption.type",
-            "no QOS in accounting.qos has preempt",
+            "no QOS in accounting.qos has the setting 'preempt'",
         ),
         (
             {"slurm": {"preemption": {"type": "partition_prio"}}},
@@ -481,7 +485,7 @@ SCRATCH = {"name": "fast", "path": "/scratch", "host_path": "/srv/scratch"}
         (
             {"slurm": {"extra": {"slurm.conf": ["HealthCheckProgram=/usr/sbin/nhc"]}}},
             "slurm.extra.slurm.conf",
-            "in place of the stack's checks; use health.script",
+            "in place of the stack's checks; remove this line, and set health.script",
         ),
     ],
 )
@@ -626,9 +630,9 @@ def test_qos_that_no_job_can_use_causes_a_warning() -> None:
     accounting: Values = {"qos": [{"name": "long"}], "accounts": [{"name": "physics"}]}
     (warning,) = warnings(VALID, accounting=accounting)
     assert warning == (
-        "slurmstack:accounting.qos[long]: no account, user or partition has this QOS in qos, so"
-        " Slurm refuses jobs that request it, unless an administrator allows it with sacctmgr; add"
-        " it to accounting.accounts[].qos"
+        "slurmstack:accounting.qos[long]: no account, user or partition has this QOS in its setting"
+        " 'qos', so Slurm refuses jobs that request it, unless an administrator allows it with"
+        " sacctmgr; add it to accounting.accounts[].qos"
     )
     anyone = {**accounting, "enforce": ["associations"]}
     assert warnings(VALID, accounting=anyone) == []

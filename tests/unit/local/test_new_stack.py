@@ -164,7 +164,7 @@ def test_question_is_repeated_after_an_invalid_answer() -> None:
         'nodesets[0].name: "CPU!": expected a DNS label: at most 63 lower-case letters',
         'nodesets[cpu].replicas: "-1": expected at least 0',
         'nodesets[cpu].replicas: "two": expected a whole number',
-        'nodesets[cpu].memory: "1GB": expected a number of at most seven digits with its unit',
+        'nodesets[cpu].memory: "1GB": expected a whole number from 1 to 9999999 with its unit',
     ]
 
 
