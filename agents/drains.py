@@ -1,6 +1,7 @@
 """Read and write drain reasons and the last check results of a node.
 
-Each drain reason that slurmstack sets starts with its source, for example the name of a check.
+Each drain reason that slurmstack sets starts with `slurmstack:`. The source of the drain follows,
+for example `check:disk`.
 This module needs only the standard library, because nothing else is available on every node.
 """
 
@@ -27,8 +28,8 @@ NOT_RESPONDING = "Not responding"
 """Start of the reason that slurmctld gives a node that stopped responding (source:
 ping_nodes.c)."""
 LONGEST_NAME = 63
-"""Maximum length of a check's name in characters. Root on a worker can forge names, and the
-reconciler stores them."""
+"""Maximum length of a check's name, in characters. The limit is necessary because the reconciler
+stores these names, and root on a worker could send very long ones."""
 LEAVE = f"{OWN}leave"
 """Drain reason of a node whose pod is stopping. The script images/worker/leave sets it."""
 _MARK = "slurmstack"

@@ -57,7 +57,10 @@ class Tree:
     """
 
     def __init__(self, root: Path) -> None:
-        """Open the directory at `root`, a path that only root may be able to change."""
+        """Open the directory at `root`.
+
+        Users other than root must not be able to change this path.
+        """
         self._root = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self._root)
 

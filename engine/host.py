@@ -64,8 +64,8 @@ def parse_duration(text: str) -> float:
 def goal_of(request: Any, *, preview: bool = False) -> Goal:
     """Return the goal of a RegisterResourceRequest. Raises EngineError for unsupported features.
 
-    A preview also accepts remote components and parameterized packages, which it plans from their
-    inputs.
+    In a preview, remote components and parameterized packages are allowed too. For these, the
+    engine makes the plan from the inputs alone.
     """
     for name, asked in (
         ("remote components", request.remote and not preview),

@@ -1,8 +1,9 @@
-"""Fields that the settings can contain, with the names of sacctmgr(1).
+"""Fields of accounts, users and QOSs that the settings can set.
 
-Every value is a text in canonical form, so that Slurm's values can be compared with the settings.
-Whole numbers are decimal, times are in seconds, memory is in MiB, and lists are sorted. All texts
-are in lower case, like names in sacctmgr. "" means no limit, or no value.
+Each field has the same name as in sacctmgr(1). Every value is a text in canonical form, so that
+Slurm's values can be compared with the settings. Whole numbers are decimal, times are in seconds,
+memory is in MiB, and lists are sorted. All texts are in lower case, like names in sacctmgr. ""
+means no limit, or no value.
 
 A limit for several TRES (trackable resources) has one field per TRES, such as `grptres:cpu`,
 because Slurm also changes each TRES separately.

@@ -51,7 +51,7 @@ class Surroundings:
 
 
 def replace(file: Path, content: bytes) -> None:
-    """Replace a file atomically, because other steps may read it."""
+    """Replace a file atomically: other job steps may read the file at the same time."""
     temporary = file.with_name(f"{file.name}.{os.uname().nodename}-{os.getpid()}")
     temporary.write_bytes(content)
     temporary.replace(file)
@@ -123,7 +123,7 @@ def of_files(root: Path) -> Surroundings:
 
 
 def quote(directory: str) -> str:
-    """Quote a directory for a script, in the form that `of_files` reads."""
+    """Quote a directory's path for a shell script, so that `of_files` can read it there."""
     escaped = _SPECIAL.sub(r"\\\1", directory)
     return f'"{escaped}"'
 
@@ -133,14 +133,17 @@ def _directory(found: re.Match[str]) -> str:
 
 
 def export(variable: str) -> str:
-    """Return a line of a script that sets a variable, unless the user has set it."""
+    """Return a line for a shell script. The line sets and exports a variable.
+
+    If the user has already set this variable, the line leaves it unchanged.
+    """
     name, _, value = variable.partition("=")
     quoted = value.replace("'", _QUOTE)
     return f"""[ -n "${{{name}+x}}" ] || export {name}='{quoted}'\n"""
 
 
 def _exports(script: str) -> tuple[list[str], str]:
-    """Return the variables that a script exports, and the rest of the script."""
+    """Return the variables that a script exports, and the script without these exports."""
     found = list(_EXPORT.finditer(script))
     variables = [f"{each['name']}={each['value'].replace(_QUOTE, chr(39))}" for each in found]
     return variables, _EXPORT.sub("", script)

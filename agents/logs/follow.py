@@ -16,8 +16,9 @@ from agents.logs.sent import Sent
 from agents.say import say
 
 PAUSE = 1.0
-"""Seconds until the agent requests an ended log again, unless a new status of the pod arrives
-earlier. The pause doubles each time that the log has no new line."""
+"""After the API server's answer with a log ends, the agent waits this many seconds before it
+requests the log again. The wait ends early if the container stops or restarts, or if its pod is
+deleted. The wait doubles after each answer that has no new line."""
 LONGEST_PAUSE = 30.0
 
 
@@ -42,7 +43,8 @@ class Followed:
     last: Line | None = None
     """Last line that was read."""
     is_whole: bool = False
-    """Whether the log ended after the last line."""
+    """Whether the agent has read the log of the run to its end. If so, a request ended without an
+    error, and no later request has found a new line."""
     is_gone: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -88,7 +88,7 @@ _AZURE_NCCL = {
     ("h100", 8): 460.0,
     ("h200", 8): 431.0,
 }
-"""Lowest bandwidth in GB/s that Microsoft accepts for its own machines. The program is
+"""Lowest bandwidth that Microsoft accepts for its own machines, in GB/s. Microsoft measures it with
 all_reduce_perf over NVLink in one machine, with 16 GiB (8 GiB on V100). Source:
 check_nccl_allreduce in conf/nd40rs_v2.conf, nd96amsr_a100_v4.conf, nd96isr_h100_v5.conf and
 nd96isr_h200_v5.conf of https://github.com/Azure/azurehpc-health-checks."""
@@ -98,8 +98,8 @@ _AZURE_COPY = {
     **{("h100", count): 48.0 for count in range(1, 9)},
     **{("h200", count): 48.0 for count in range(1, 9)},
 }
-"""Lowest bandwidth in GB/s between a GPU and its host that Microsoft accepts. It does not depend on
-the number of GPUs. Source: the first number of check_gpu_bw in the same files."""
+"""Lowest bandwidth that Microsoft accepts between a GPU and its host, in GB/s. It does not depend
+on the number of GPUs. Source: the first number of check_gpu_bw in the four files named above."""
 
 CHECKS: Mapping[str, Check] = {
     check.name: check

@@ -32,10 +32,11 @@ def machine_taints(nodeset: Nodeset) -> list[dict[str, str]]:
 
 
 def node_class(nodeset: Nodeset, settings: Settings, resources: Mapping[str, str]) -> NodeClass:
-    """Return the class of a nodeset's own machines.
+    """Return the labels, taints and resources that the pods of a nodeset need to run on the
+    machines that are reserved for this nodeset.
 
-    The class includes the labels that machines get when their GPUs are ready. Pods select these
-    labels, so they wait for ready GPUs.
+    The labels include those that a machine gets when its GPUs are ready. Pods select machines by
+    these labels, so each pod waits until a machine's GPUs are ready.
     """
     return NodeClass(
         labels={**own_machines(nodeset), **ready_labels(nodeset, settings)},

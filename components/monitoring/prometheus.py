@@ -172,7 +172,10 @@ def _alertmanager(images: pods.Images) -> pods.Spec:
 
 
 def _reading(folder: str, program: str, options: Mapping[str, str]) -> list[str]:
-    """Return the command of a daemon that reloads the files in `folder` when they change."""
+    """Return the command that starts `program` through the script `serve`.
+
+    When files in `folder` change, `serve` tells the program to reload them.
+    """
     arguments = (f"--{option}={value}" for option, value in options.items())
     return [f"{c.PROGRAMS}/serve", folder, program, *arguments]
 

@@ -51,8 +51,8 @@ def _policy(rules: Rules) -> pods.Spec:
     if rules.world:
         storage = _ports(flows.STORAGE_PORTS, "TCP", "UDP")
         spec["egressDeny"] = [
-            # Deny Kubernetes' API explicitly: a server of this API outside the cluster belongs to
-            # Cilium's entity `world`, which these pods may reach.
+            # These pods may reach Cilium's entity `world`. If the API server runs outside the
+            # cluster, it belongs to `world` too. So deny Kubernetes' API explicitly.
             _to("toEntities", ["kube-apiserver"], _tcp(flows.API_PORTS)),
             _to("toEntities", ["world"], [storage]),
         ]

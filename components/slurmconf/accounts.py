@@ -12,7 +12,8 @@ from components.settings.accounts import Account, AccountUser, Limits, Qos, User
 
 Fields = dict[str, str]
 _NAMES = {"qos": "qoslevel"}
-"""Names of fields in sacctmgr, if they differ from the setting's name in more than underscores."""
+"""Settings whose field in sacctmgr has another name. Settings whose names differ only by
+underscores are not listed."""
 
 
 def wanted_accounts(settings: Settings) -> str:
@@ -56,7 +57,8 @@ def _people(settings: Settings) -> dict[str, dict[str, Fields]]:
     for name in (*(user.name for user in settings.users), *ranks):
         found.setdefault(name, {accounting.default_account: {}})
     for name, rank in ranks.items():
-        # The admin level belongs to the user and not to an account, so one account has to name it.
+        # The admin level belongs to the user. These fields are grouped by account, so store the
+        # level with the user's first account.
         next(iter(found[name].values()))["adminlevel"] = rank
     return found
 

@@ -205,7 +205,10 @@ static int mount_filesystem(int context, const char *type, uint64_t attributes)
 			 ? -1
 			 : fsmount(context, FSMOUNT_CLOEXEC, (unsigned int)attributes);
 
-	/* The kernel refuses a layer that would expose files below a mount point. */
+	/*
+	 * If the image directory contains a mount point, the overlay would show the files that this
+	 * mount hides. The kernel therefore refuses the directory with EINVAL.
+	 */
 	if (fd < 0 && errno == EINVAL && strcmp(type, "overlay") == 0)
 		fail("cannot mount the image: %s: an image directory must not contain "
 		     "mount points: use another directory", strerror(errno));

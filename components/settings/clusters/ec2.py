@@ -77,7 +77,7 @@ def memory(type_: str) -> int | None:
 
 
 def reserved(gib: int) -> int:
-    """Return how much of a machine's memory pods can never have, in MiB."""
+    """Return, in MiB, the least part of a machine's memory that is never available to pods."""
     return least_overhead(gib * 1024) + _KUBE_RESERVED
 
 

@@ -37,7 +37,7 @@ _FREE: Final = 100
 
 
 def least_overhead(memory: int) -> int:
-    """Return how much of a machine's memory pods can never request, in MiB.
+    """Return, in MiB, the least part of a machine's memory that pods can never request.
 
     The true amount is larger: other daemons also need memory.
     """

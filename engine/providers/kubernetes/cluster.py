@@ -121,7 +121,8 @@ class Cluster:
 def find_cluster(settings: Settings) -> Cluster:
     """Return the cluster that the settings describe.
 
-    Raises EngineError with the file and the remedy; Absent if the kubeconfig does not exist.
+    Raises `Absent` if the kubeconfig or its context does not exist. Raises `EngineError` if the
+    kubeconfig is invalid. The messages name the file and the remedy.
     """
     if settings.kubeconfig is None:
         found = _ambient()

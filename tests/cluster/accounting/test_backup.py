@@ -31,7 +31,8 @@ def test_backup_restores_all_records_and_accounts(accounts: Cluster, folder: str
         lambda: sorted(accounts.run(ended).split()) == [*["COMPLETED"] * 3, "FAILED"],
     )
     records, known = accounts.run(RECORDS), associations(accounts)
-    # Delete this user before the dump, as if the dump were older than the user.
+    # Delete the user 'student' from the accounting before the dump, so that the dump lacks this
+    # user. The deploy that restores the dump must add the user again.
     forget = ("sacctmgr", "--immediate", "delete", "user", "student")
     accounts.in_pod(accounts.controller(), "slurmctld", *forget)
 

@@ -55,7 +55,10 @@ OPEN = f"for file in {FILES}; do (: <$file) 2>/dev/null && echo $file; done"
 
 @pytest.fixture(scope="module", autouse=True)
 def nodes(cluster: Cluster) -> Iterator[None]:
-    """Three nodes: one has whole GPUs, one has slices, and slurm.conf lists one with its GPUs."""
+    """Deploy three nodes: one with whole GPUs, one with MIG slices, and a static one.
+
+    The static node also has whole GPUs. Its GPUs are in slurm.conf.
+    """
     with offered(cluster, "node-1", WHOLE, SLICES), deployed(cluster, nodesets=NODESETS):
         for node in (f"{nodeset['name']}-0" for nodeset in NODESETS):
             eventually(f"{node} is idle", is_idle(cluster, node), 120)
@@ -73,7 +76,10 @@ def owned(cluster: Cluster, node: str) -> list[str]:
 
 
 def held(cluster: Cluster, folder: str, node: str, gres: str) -> list[set[str]]:
-    """Run two jobs at the same time; return what each job opens and its CUDA_VISIBLE_DEVICES."""
+    """Run two jobs at the same time.
+
+    Return a set for each job: the devices that the job can open, and its CUDA_VISIBLE_DEVICES.
+    """
     hold = f"#!/bin/bash\n{OPEN}; echo $CUDA_VISIBLE_DEVICES; touch ready-$SLURM_JOB_ID; sleep 600"
     options = (f"--nodelist={node}", f"--gres={gres}", "--ntasks=1", "--mem=20")
     jobs = [cluster.submit(folder, hold, *options) for _ in range(2)]
@@ -87,7 +93,8 @@ def held(cluster: Cluster, folder: str, node: str, gres: str) -> list[set[str]]:
 def test_jobs_on_one_node_have_different_gpus(cluster: Cluster, folder: str, node: str) -> None:
     first, second = held(cluster, folder, node, "gpu:1")
 
-    # CUDA_VISIBLE_DEVICES numbers each job's GPUs from 0.
+    # Each job has one GPU. In every job, CUDA_VISIBLE_DEVICES counts from 0, so it is 0 in both.
+    # All other items are device files: no file may be in both sets.
     assert first & second == {"0"}
     assert sorted((first | second) - {"0"}) == owned(cluster, node)
     assert len(first) == len(second) == 2

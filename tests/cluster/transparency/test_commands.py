@@ -1,10 +1,10 @@
-"""Commands, their options and their output are the same as on a classic cluster.
+"""Commands, their options and their output are the same as without Kubernetes.
 
 Covers these parts of the original requirements:
 - command transparency: the same commands, options and output;
 - state transparency: jobs, nodes and resources as Slurm shows them;
-- rows "commands", "environment variables" and "configuration file" of the comparison
-  with a classic cluster;
+- the rows "commands", "environment variables" and "configuration file" in the table that compares
+  slurmstack with a Slurm cluster without Kubernetes;
 - the checklist of the user's experience, except accounting (sacct, sstat, sreport).
 """
 

@@ -1,11 +1,12 @@
-"""All nodes share one file tree, with the paths and permissions of a classic cluster.
+"""All nodes share one file tree. Its paths and permissions are the same as without Kubernetes.
 
 Covers these parts of the original requirements:
 - file system transparency: one view, the same paths, the same rights;
 - the shared root: software, output and checkpoints that one node writes are on all nodes at once;
 - separate directories of each node: /dev, /tmp, /proc and /run, and /dev/shm, which is in memory;
-- files of a job, which need no transfer;
-- the row "file access" of the comparison with a classic cluster.
+- files of a job: users need not copy them to the job's nodes or back;
+- the row "file access" in the table that compares slurmstack with a Slurm cluster without
+  Kubernetes.
 """
 
 import pytest

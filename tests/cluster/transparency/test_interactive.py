@@ -1,6 +1,7 @@
 """Interactive work: terminals, shells on nodes, interactive allocations.
 
-Covers interactive debugging (`srun --pty --ntasks=1 bash`) of the original requirements.
+Covers the interactive debugging that the original requirements describe (`srun --pty --ntasks=1
+bash`).
 """
 
 import pytest

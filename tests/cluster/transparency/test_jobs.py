@@ -4,7 +4,8 @@ Covers these parts of the original requirements:
 - a user's work: prepare a script, submit it, look at the job, read the result;
 - arrays with a limit of simultaneous tasks, training jobs and genome jobs with their resources;
 - the life of a job as its user sees it;
-- the rows "job submission" and "state queries" of the comparison with a classic cluster.
+- the rows "job submission" and "state queries" in the table that compares slurmstack with a Slurm
+  cluster without Kubernetes.
 """
 
 import re
@@ -330,8 +331,8 @@ echo run ${SLURM_RESTART_COUNT:-0} >>runs
     eventually(
         "the job is pending again", lambda: show(cluster, f"job {job}")["JobState"] == "PENDING"
     )
-    # Wait two seconds, because slurmd refuses credentials from the second in which Slurm revoked
-    # the first run.
+    # Wait two seconds before the second run starts. When the first run was requeued, Slurm revoked
+    # its credential. slurmd also refuses a new credential that has the same time, in whole seconds.
     cluster.run(f"sleep 2; scontrol update JobId={job} StartTime=now")
     cluster.wait_for_job(job)
     assert cluster.run(f"cat {folder}/runs").splitlines() == ["run 0", "run 1"]

@@ -1,7 +1,8 @@
-"""Commands for troubleshooting give users the same answers as on a classic cluster.
+"""Commands for troubleshooting give users the same answers as without Kubernetes.
 
-Covers the troubleshooting guides of the original requirements for files, the network and nodes. The
-guides use kubectl; in these tests, the user runs the commands of a classic cluster.
+The original requirements contain guides to troubleshooting for files, the network and nodes. These
+tests cover the guides. The guides use kubectl, but in these tests the user runs the commands that a
+Slurm cluster without Kubernetes has.
 """
 
 import re

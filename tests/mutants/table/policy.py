@@ -41,7 +41,7 @@ FAULTS: Final = (
         f"{_MISTAKES}::test_policies_report_each_mistake",
     ),
     Fault(
-        "a volume path with .. leaves an allowed folder",
+        "a volume path that contains '..' may point outside the allowed folders",
         "policy",
         "policy/pods.py",
         'return ".." not in parts.parts and any(',

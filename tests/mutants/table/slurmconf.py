@@ -1,4 +1,4 @@
-"""Faults in components/slurmconf: files that Slurm reads in an unintended way."""
+"""Faults in components/slurmconf, which make Slurm's configuration say something unintended."""
 
 from typing import Final
 

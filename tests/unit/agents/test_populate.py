@@ -167,7 +167,7 @@ def test_refresh_adds_files_of_the_image_and_keeps_users_files(
     assert "usr/lib/old/data" not in found
 
 
-def test_previous_generation_number_restores_everything_that_a_refresh_changed(
+def test_return_to_the_previous_generation_undoes_the_refresh(
     used_jail: Path, image: Images
 ) -> None:
     before = read(used_jail)
@@ -248,7 +248,7 @@ def test_jail_without_kept_generations_can_refresh_and_go_back(
 
     Jail(used_jail).reach(2, image({**NEW, "usr/lib/turns": None}))
     assert contents(used_jail)["usr/bin/gone"], (
-        "no kept generation shows whether the file is a user's, so it must stay"
+        "the jail must keep this file: without a kept generation, it may be a user's file"
     )
     Jail(used_jail).reach(1, image(NEW))
 
@@ -496,7 +496,7 @@ def test_termination_message_says_why_the_job_failed(
     assert "\n" not in log.read_text()
 
 
-def test_marker_and_exit_code_match_the_scripts_and_the_job() -> None:
+def test_scripts_and_components_use_the_marker_and_exit_code_of_populate() -> None:
     assert f"{c.JAIL}/{MARKER}" == c.JAIL_MARKER
     assert populate.REFUSED == c.JAIL_REFUSED
     for script in ("slurmd", "ready"):

@@ -74,7 +74,7 @@ def test_secure_values_are_decrypted_at_any_nesting_depth(file: Path) -> None:
     assert secret == ["p:object", "p:token"]
 
 
-def test_mapping_with_secure_and_other_keys_is_not_a_secret(file: Path) -> None:
+def test_mapping_with_a_second_key_besides_secure_is_not_a_secret(file: Path) -> None:
     file.write_text("config: {'p:a': {secure: x, other: y}}")
     assert not read_stack_file(file).has_secrets
 
@@ -124,9 +124,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "message"), REFUSED, ids=[t for t, _ in REFUSED])
-def test_error_for_unsupported_content_names_file_and_key(
-    file: Path, text: str, message: str
-) -> None:
+def test_error_about_the_stack_file_names_file_and_key(file: Path, text: str, message: str) -> None:
     file.write_text(text)
     with pytest.raises(EngineError) as error:
         read_stack_file(file)
@@ -135,13 +133,13 @@ def test_error_for_unsupported_content_names_file_and_key(
     assert "\n" not in str(error.value)
 
 
-def test_error_names_the_key_of_a_secret_without_passphrase(file: Path) -> None:
+def test_error_about_a_missing_passphrase_names_the_encrypted_key(file: Path) -> None:
     file.write_text("config: {'p:a': {secure: x}}")
     with pytest.raises(EngineError, match="p:a: is encrypted"):
         read_stack_file(file).decrypted(None)
 
 
-def test_error_names_the_key_of_an_undecryptable_secret(file: Path) -> None:
+def test_error_about_failed_decryption_names_the_encrypted_key(file: Path) -> None:
     file.write_text("config: {'p:a': {secure: damaged}}")
     with pytest.raises(EngineError, match="p:a: cannot be decrypted"):
         read_stack_file(file).decrypted(Reversing())

@@ -113,7 +113,7 @@ def test_pid_file_that_names_no_dockerd_is_ignored(tmp_path: Path) -> None:
     assert host.own_engine(pid_file) is None
 
 
-def test_long_build_shows_progress_and_its_error_has_no_downloads() -> None:
+def test_go_build_shows_progress_counts_and_returns_only_errors() -> None:
     from local.binaries import REPORT_EVERY, _watched
 
     lines: list[str] = []

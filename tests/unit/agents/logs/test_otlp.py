@@ -60,7 +60,7 @@ def test_lines_are_grouped_by_source_and_keep_their_order() -> None:
         (b'{"partialSuccess":{"rejectedLogRecords":"many"}}', (0, "")),
     ],
 )  # fmt: skip
-def test_partial_success_of_the_receiver_is_parsed(
+def test_number_and_reason_of_rejected_lines_are_read_from_the_answer(
     answer: bytes, expected: tuple[int, str]
 ) -> None:
     assert rejected(answer) == expected

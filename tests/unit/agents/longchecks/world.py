@@ -1,6 +1,7 @@
-"""Fakes for tests of long checks: Slurm with the API of slurmrestd, a clock, and kills of the pod.
+"""Fake Slurm cluster for tests of long checks.
 
-In these tests, a world consists of the nodes and jobs of Slurm, and of the clock.
+The class `World` has Slurm's nodes and jobs, an API like that of slurmrestd, and a clock. It can
+also kill the pod of the long checks at any step.
 """
 
 import json
@@ -24,7 +25,7 @@ USER = "slurmstack-checks"
 
 
 class Killed(BaseException):
-    """The pod was killed."""
+    """The test has killed the pod of the long checks."""
 
 
 @dataclass

@@ -42,12 +42,12 @@ def test_preview_changes_no_resource_and_writes_no_file(sandbox: Sandbox) -> Non
     assert not sandbox.state_file.exists()
 
 
-def test_option_expect_no_changes_fails_if_there_are_changes(sandbox: Sandbox) -> None:
+def test_preview_that_expects_no_changes_fails_if_there_are_changes(sandbox: Sandbox) -> None:
     sandbox.up(TWO)
     assert sandbox.preview(TWO.replace('"1"', '"2"'), expect_no_changes=True).code == 1
 
 
-def test_only_refresh_restores_a_resource_that_was_deleted_by_hand(sandbox: Sandbox) -> None:
+def test_resource_deleted_by_hand_is_created_again_only_with_refresh(sandbox: Sandbox) -> None:
     sandbox.up(TWO)
     sandbox.world.drain()
     del sandbox.world.things["a-1"]
