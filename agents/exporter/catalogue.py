@@ -18,7 +18,9 @@ def _counter(name: str, means: str, unit: str, *labels: str) -> Metric:
 
 # --- Nodes ---------------------------------------------------------------------------------------
 
-NODES = _gauge("slurm_nodes", "Number of nodes in each state of Slurm.", "nodes", "state")
+NODES = _gauge(
+    "slurm_nodes", "Number of nodes, by the node state that Slurm reports.", "nodes", "state"
+)
 NODES_DRAINED = _gauge(
     "slurm_nodes_drained",
     "Number of drained nodes. The label `cause` comes from the drain reason: `foreign` means "
@@ -224,7 +226,7 @@ PARTITION_STATE = _gauge(
 )  # fmt: skip
 PARTITION_NODES = _gauge(
     "slurm_partition_nodes",
-    "Number of a partition's nodes in each state of Slurm.",
+    "Number of a partition's nodes, by the node state that Slurm reports.",
     "nodes",
     "partition",
     "state",
@@ -299,7 +301,10 @@ STATISTICS_START = _gauge(
     "Unix time",
 )
 SERVER_THREADS = _gauge(
-    "slurm_server_threads", "Number of slurmctld's threads that are answering a request.", "threads"
+    "slurm_server_threads",
+    "Number of slurmctld's threads that are answering a request. A number that stays high "
+    "means that slurmctld is overloaded.",
+    "threads",
 )
 AGENT_QUEUE = _gauge(
     "slurm_agent_queue_length",
