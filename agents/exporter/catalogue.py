@@ -403,15 +403,15 @@ RPC_SECONDS = _counter(
 )
 USER_RPCS = _counter(
     "slurm_user_rpcs_total",
-    "Number of remote procedure calls (RPCs) of a user. Daemons count under their own users. Only "
-    "the users whose calls take the most time have series.",
+    "Number of remote procedure calls (RPCs) of a user. The calls of a daemon count for the user "
+    "that runs it. Only the users whose calls take the most time have series.",
     "calls",
     "user",
 )
 USER_RPC_SECONDS = _counter(
     "slurm_user_rpc_duration_seconds_total",
-    "Time that slurmctld spent on remote procedure calls (RPCs) of a user. Daemons count under "
-    "their own users. Only the users whose calls take the most time have series.",
+    "Time that slurmctld spent on remote procedure calls (RPCs) of a user. The calls of a daemon "
+    "count for the user that runs it. Only the users whose calls take the most time have series.",
     "seconds",
     "user",
 )

@@ -52,7 +52,9 @@ SILENCES = Metric(
 )
 WANTED = Metric("slurmstack_nodes_wanted", "Number of nodes that the settings define.", "nodes")
 IN_SERVICE = Metric(
-    "slurmstack_nodes_in_service", "Number of nodes in the settings that are in service.", "nodes"
+    "slurmstack_nodes_in_service",
+    "Number of nodes in service, of the nodes that the settings define.",
+    "nodes",
 )
 WITHOUT_MUNGED = Metric(
     "slurmstack_nodes_without_munged",
