@@ -147,7 +147,8 @@ def count(smi: str, *, count: int | None) -> str | None:
 def ecc(smi: str, *, max_uncorrectable: float) -> str | None:
     """Check that no GPU has had uncorrectable memory errors since the driver was loaded."""
     return listed(
-        _ecc(report(smi), max_uncorrectable), "replace a GPU whose errors return after a reset"
+        _ecc(report(smi), max_uncorrectable),
+        "reset these GPUs, and replace a GPU whose errors return",
     )
 
 

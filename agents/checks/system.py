@@ -29,13 +29,13 @@ def _disks(text: str, paths: Sequence[str], most: float, most_inodes: float) -> 
             )
         used, used_inodes, mode = found[path]
         if mode == "missing":
-            yield f"{path} is missing"
+            yield f"{path} is missing: check the volume that should be mounted there"
         elif mode == "ro":
-            yield f"{path} is read-only"
+            yield f"{path} is read-only: see the kernel's log for errors of this disk"
         elif float(used) > most:
-            yield f"{path} is full ({used} %)"
+            yield f"{path} is full ({used} %): delete files there"
         elif float(used_inodes) > most_inodes:
-            yield f"{path} is out of inodes ({used_inodes} %)"
+            yield f"{path} is out of inodes ({used_inodes} %): delete files there"
 
 
 def image_cache(text: str, *, max_percent: float) -> str | None:

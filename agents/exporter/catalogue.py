@@ -18,7 +18,9 @@ def _counter(name: str, means: str, unit: str, *labels: str) -> Metric:
 
 # --- Nodes ---------------------------------------------------------------------------------------
 
-NODES = _gauge("slurm_nodes", "Number of nodes in each state of Slurm.", "nodes", "state")
+NODES = _gauge(
+    "slurm_nodes", "Number of nodes, by the node state that Slurm reports.", "nodes", "state"
+)
 NODES_DRAINED = _gauge(
     "slurm_nodes_drained",
     "Number of drained nodes. The label `cause` comes from the drain reason: `foreign` means "
@@ -224,7 +226,7 @@ PARTITION_STATE = _gauge(
 )  # fmt: skip
 PARTITION_NODES = _gauge(
     "slurm_partition_nodes",
-    "Number of a partition's nodes in each state of Slurm.",
+    "Number of a partition's nodes, by the node state that Slurm reports.",
     "nodes",
     "partition",
     "state",
@@ -299,7 +301,10 @@ STATISTICS_START = _gauge(
     "Unix time",
 )
 SERVER_THREADS = _gauge(
-    "slurm_server_threads", "Number of slurmctld's threads that are answering a request.", "threads"
+    "slurm_server_threads",
+    "Number of slurmctld's threads that are answering a request. A number that stays high "
+    "means that slurmctld is overloaded.",
+    "threads",
 )
 AGENT_QUEUE = _gauge(
     "slurm_agent_queue_length",
@@ -398,15 +403,15 @@ RPC_SECONDS = _counter(
 )
 USER_RPCS = _counter(
     "slurm_user_rpcs_total",
-    "Number of remote procedure calls (RPCs) of a user. Daemons count under their own users. Only "
-    "the users whose calls take the most time have series.",
+    "Number of remote procedure calls (RPCs) of a user. The calls of a daemon count for the user "
+    "that runs it. Only the users whose calls take the most time have series.",
     "calls",
     "user",
 )
 USER_RPC_SECONDS = _counter(
     "slurm_user_rpc_duration_seconds_total",
-    "Time that slurmctld spent on remote procedure calls (RPCs) of a user. Daemons count under "
-    "their own users. Only the users whose calls take the most time have series.",
+    "Time that slurmctld spent on remote procedure calls (RPCs) of a user. The calls of a daemon "
+    "count for the user that runs it. Only the users whose calls take the most time have series.",
     "seconds",
     "user",
 )

@@ -65,7 +65,10 @@ def judge(value: float, history: Sequence[float], rule: Rule) -> tuple[Verdict, 
         )
         return (
             Verdict.UNJUDGED,
-            f"{measured}, not judged: the check has no threshold, and {reason}",
+            (
+                f"{measured}, not judged: the check has no threshold, and {reason}; set the "
+                "check's 'threshold' in 'long_checks.checks'"
+            ),
         )
     return Verdict.GOOD, measured
 

@@ -47,7 +47,9 @@ def nccl(text: str) -> Reading:
     rows = list(_NCCL_ROW.finditer(text))
     # This line is the end of the output. If it is missing, the largest message may be missing too.
     if not rows or "# Avg bus bandwidth" not in text:
-        raise NoValueError("nccl-tests did not print its last line, so it did not finish")
+        raise NoValueError(
+            "the line '# Avg bus bandwidth' is missing, so nccl-tests did not finish"
+        )
     if len(_NCCL_DEVICE.findall(text)) < 2:
         raise NoValueError("nccl-tests ran with one GPU, expected at least two")
     found = (row[group] for row in rows for group in ("wrong", "wrong_in_place"))
@@ -99,7 +101,7 @@ def gpu_burn(text: str) -> Reading:
     tested = _BURNED.search(text)
     results = dict(_BURN_RESULT.findall(text))
     if tested is None or len(results) != int(tested[1]):
-        raise NoValueError("gpu_burn did not print the result of each GPU, so it did not finish")
+        raise NoValueError("the result of at least one GPU is missing, so gpu_burn did not finish")
     faulty = sorted((gpu for gpu, result in results.items() if result != "OK"), key=int)
     return Reading(float(len(faulty)), f"faulty GPUs: {', '.join(faulty)}" if faulty else "")
 
@@ -150,7 +152,7 @@ def network(text: str) -> Reading:
     try:
         return Reading(float(answer["end"]["sum_received"]["bits_per_second"]) / 1e9)
     except (KeyError, TypeError, ValueError):
-        raise NoValueError("iperf3 did not report the received data") from None
+        raise NoValueError("iperf3 did not report how much data it received") from None
 
 
 def _json(text: str, program: str) -> dict[str, Any]:
@@ -161,5 +163,5 @@ def _json(text: str, program: str) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise NoValueError(f"{program} did not print a JSON object")
+        raise NoValueError(f"the output of {program} contains no JSON object")
     return found

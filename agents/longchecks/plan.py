@@ -178,9 +178,16 @@ def _of_job(submission: Submission, target: Target, seen: Seen, run: Run, over: 
         return Move(
             "collect",
             target,
-            f"the job ended in the state {', '.join(sorted(state))}; see its output",
+            f"the job ended in the state {', '.join(sorted(state))}; see its output in "
+            "/var/log/slurmstack-checks in the jail",
         )
-    return _of_output(submission, target, seen, f"the output of job {job.id} has not arrived")
+    return _of_output(
+        submission,
+        target,
+        seen,
+        f"the output of job {job.id} has not arrived; "
+        "check that the user slurmstack-checks can write to /var/log/slurmstack-checks in the jail",
+    )
 
 
 def _of_unseen(submission: Submission, target: Target, seen: Seen) -> Move:

@@ -59,11 +59,17 @@ class Check:
         """Parse a job's output. Raises `NoValueError` if it is incomplete or contains no value."""
         text, end, _ = output.rpartition(END)
         if not end:
-            raise NoValueError("the output of the job is incomplete")
+            raise NoValueError(
+                "the job was killed, or has not written all its output; see this output in "
+                "/var/log/slurmstack-checks in the jail, then run the check again"
+            )
         try:
             return self.parse(text)
         except NoValueError as error:
-            raise NoValueError(f"{error}: {_last_line(text)}") from None
+            raise NoValueError(
+                f"{error}; correct the cause, then run the check again; all output is in "
+                f"/var/log/slurmstack-checks in the jail, with the last line: {_last_line(text)}"
+            ) from None
 
 
 _SCRIPT = """\

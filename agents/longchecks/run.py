@@ -304,7 +304,7 @@ class Runner:
         with the same result. `why` is the reason for a missing measurement.
         """
         record = self._judge(run, target, at, output, why)
-        self._say(f"{'+'.join(target)}: {record.text}: {record.verdict}")
+        self._say(f"{'+'.join(target)}: {record.verdict}: {record.text}")
         for name in target:
             seen = [r.verdict for t, r in before.items() if name in t]
             self._act(name, conclude([*seen, record.verdict], self.check.nodes), record)

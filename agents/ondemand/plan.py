@@ -301,7 +301,12 @@ def _of_sleeper(view: _View, now: int, memory: Memory) -> Iterator[Action]:
         if may_rest(record):
             yield Asleep(view.name)
     elif "DOWN" in view.state and _has_timed_out(record):
-        yield _give_up(view, "timeout", f"the node did not start within {view.nodeset.start} s")
+        yield _give_up(
+            view,
+            "timeout",
+            f"the node did not start within {view.nodeset.start} s, and has no pod; see the "
+            f"events of pod {view.name}, and the log of the Deployment 'ondemand'",
+        )
     elif view.state & OUT:
         if not view.is_refused and _may_retry(view, now):
             yield Retry(view.name, record.reason)
@@ -410,7 +415,12 @@ def _failure(view: _View, pod: Pod, now: int, memory: Memory) -> Iterator[GiveUp
     if trouble and (pod.has_ended or is_late or _is_lasting(view, trouble, now, memory)):
         yield _give_up(view, trouble.kind, trouble.text)
     elif is_late:
-        yield _give_up(view, "timeout", f"the node did not start within {start} s")
+        yield _give_up(
+            view,
+            "timeout",
+            f"the node did not start within {start} s; see the events and the slurmd log of pod "
+            f"{view.name}, and the log of the Deployment 'ondemand'",
+        )
 
 
 def _is_lasting(view: _View, trouble: Trouble, now: int, memory: Memory) -> bool:
@@ -526,7 +536,7 @@ def _why_sleep(view: _View, now: int) -> str:
 def _over_ceiling(costs: _Costs) -> str:
     return (
         f"with this node, on-demand nodes would cost more than 'on_demand.ceiling': "
-        f"{costs.ceiling:g} per hour"
+        f"{costs.ceiling:g} per hour; wait until other on-demand nodes stop, or raise this limit"
     )
 
 

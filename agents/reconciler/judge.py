@@ -344,7 +344,7 @@ def _of_machine(view: View, wanted: Wanted) -> Iterator[Finding]:
             MAINTENANCE,
             Kind.WISH,
             f"machine {machine.name} has the taint or annotation '{key}', which announces "
-            "maintenance",
+            "maintenance; the drain ends when the taint or annotation is removed",
             drains=True,
         )
     for name, cause in sorted(wanted.conditions.items()):

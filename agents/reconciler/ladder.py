@@ -205,8 +205,8 @@ class _Ladders:
             return found
         if not self.room.take(view.name):
             return Doing(
-                "waits until other nodes return to service, because of the limit in "
-                "'reconciler.share'"
+                "waits until other nodes return to service, because 'reconciler.share' limits how "
+                "many nodes may be out of service"
             )
         return None
 
@@ -222,27 +222,26 @@ class _Ladders:
         age = self.now - machine.created
         if step == "replace" and age < self.wanted.replace_age:
             return Doing(
-                f"waits, because machine {machine.name} is {age:.0f} s old, less than "
-                "'reconciler.replace_age'"
+                f"waits until machine {machine.name} is {self.wanted.replace_age} s old "
+                f"('reconciler.replace_age'); now, the machine is {age:.0f} s old"
             )
         for pod in self.pods_on.get(machine.name, ()):
             other = self.nodes.get(pod.name)
             if other is None and (pod.is_worker or pod.is_ready):
                 return Doing(
-                    f"waits for you: pod {pod.name} also runs on this machine; move the pod to "
-                    "another machine",
+                    f"waits for you: pod {pod.name} also runs on machine {machine.name}; move pod "
+                    f"{pod.name} to another machine",
                     needs_person=True,
                 )
             if other and not other.is_out:
                 return Doing(
-                    f"waits for you: node {other.name} also runs on this machine; drain this "
-                    "node with scontrol",
+                    f"waits for you: node {other.name} on machine {machine.name} is not drained; "
+                    f"drain node {other.name} with scontrol",
                     needs_person=True,
                 )
             if other and not other.is_empty:
                 return Doing(
-                    f"waits until the jobs of node {other.name} end, because this node also runs "
-                    "on this machine"
+                    f"waits until the jobs of node {other.name} on machine {machine.name} end"
                 )
         return None
 

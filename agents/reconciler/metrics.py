@@ -52,7 +52,9 @@ SILENCES = Metric(
 )
 WANTED = Metric("slurmstack_nodes_wanted", "Number of nodes that the settings define.", "nodes")
 IN_SERVICE = Metric(
-    "slurmstack_nodes_in_service", "Number of nodes in the settings that are in service.", "nodes"
+    "slurmstack_nodes_in_service",
+    "Number of nodes in service, of the nodes that the settings define.",
+    "nodes",
 )
 WITHOUT_MUNGED = Metric(
     "slurmstack_nodes_without_munged",
@@ -63,7 +65,7 @@ WITHOUT_MUNGED = Metric(
 UNCHECKED = Metric(
     "slurmstack_nodes_unchecked",
     "Number of nodes in service whose checks have not reported in the last three intervals. "
-    "This metric is absent if the checks do not run at an interval on all nodes.",
+    "This metric exists only if the settings run the checks regularly on every node.",
     "nodes",
 )
 OUTDATED = Metric(
@@ -81,7 +83,8 @@ FINDINGS = Metric(
 NODE_FINDING = Metric(
     "slurmstack_node_finding",
     "Always 1, in one series for each problem of a node. The label `finding` is the cause of the "
-    "problem, and `step` is the last repair step.",
+    "problem. The label `step` is the last repair step, `none` before the first repair step, or "
+    "`person` if a person must solve the problem.",
     *("", ("node", "finding", "step")),
 )
 METRICS = (

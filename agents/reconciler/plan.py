@@ -236,8 +236,8 @@ def _report(nodes: Iterable[View], refused: set[str], doing: Mapping[Key, Doing]
             done = doing.get((view.name, finding.cause)) or Doing(_status(view, finding))
             if finding.drains and view.name in refused:
                 done = Doing(
-                    "not drained, because of the limit in 'reconciler.share'; drain the node "
-                    "by hand, or raise this limit",
+                    "not drained, because 'reconciler.share' limits how many nodes may be out "
+                    "of service; drain the node with scontrol, or raise this limit",
                     needs_person=True,
                 )
             yield Out(view.name, finding.cause, finding.text, done.text, done.needs_person)

@@ -169,7 +169,7 @@ int assoc_mgr_init(void *connection, void *arguments, int connection_errno)
 	reading = true;
 	failed = init(connection, arguments, connection_errno);
 	if (failed)
-		read_again(connection_errno ? "no connection" : "its lists cannot be read");
+		read_again(connection_errno ? "no connection" : "slurmdbd cannot read its tables");
 	reading = false;
 	return failed;
 }

@@ -181,6 +181,8 @@ void enter(const struct entry *entry, char *const command[])
 	if (entry->as_root)
 		pretend_other_users();
 	(void)execvp(command[0], command);
-	tell("cannot run %s in the container: %s", command[0], strerror(errno));
+	tell("cannot run %s in the container: %s: "
+	     "check that the program exists in the container, and is executable",
+	     command[0], strerror(errno));
 	_Exit(errno == ENOENT ? NOT_FOUND : CANNOT_START);
 }

@@ -108,7 +108,7 @@ static const char *parse_mount(struct wanted_mounts *wanted, char *text)
 		mount->kind = UMOUNT;
 	else if (!is_path(source))
 		return say_wrong("--container-mounts: source '%s': expected a path that begins "
-				 "with / or ., or tmpfs, or umount", source);
+				 "with / or ., or the word tmpfs or umount", source);
 	if (!is_path(target))
 		return say_wrong("--container-mounts: target '%s' of %s: expected a path that "
 				 "begins with / or .", target, source);

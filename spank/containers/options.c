@@ -55,8 +55,8 @@ static int check_name(const char *value)
 
 	if (length == 0 || length > MAX_NAME || value[0] == '.' ||
 	    (value[length] != '\0' && value[length] != ':'))
-		return refuse("--container-name=%s: expected at most %d letters, digits, dots, "
-			      "dashes and underscores", value, MAX_NAME);
+		return refuse("--container-name=%s: expected 1 to %d letters, digits, dots, "
+			      "dashes and underscores; the first one is not a dot", value, MAX_NAME);
 	if (value[length] == '\0')
 		return ACCEPTED;
 	for (size_t i = 0; i < ARRAY_SIZE(reuses); i++)

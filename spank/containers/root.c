@@ -137,7 +137,8 @@ static int open_target(int root_fd, const char *path, bool directory)
 		fail("cannot create the mount point %s in the container: %s", path,
 		     strerror(errno));
 	if (fstat(parent_fd, &status) < 0 || S_ISDIR(status.st_mode) != directory)
-		fail("cannot mount a %s on %s in the container: the mount point is %s",
+		fail("cannot mount a %s on %s in the container: the mount point is %s: "
+		     "use another path or image",
 		     directory ? "directory" : "file", path,
 		     directory ? "not a directory" : "a directory");
 	free(copy);

@@ -138,7 +138,8 @@ def test_unavailable_nodes_are_listed_with_their_slurm_state() -> None:
         "plnd none",
         (
             f"drain~ {COST}with this node, on-demand nodes would cost more than "
-            "'on_demand.ceiling': 20 per hour"
+            "'on_demand.ceiling': 20 per hour; wait until other on-demand nodes stop, or raise "
+            "this limit"
         ),
         f"drng {ROLL}: gets new settings when its jobs have ended",
     ],

@@ -16,8 +16,8 @@ IDLE_H100S = "h100-535.161.08-power-brake"
 RESET = "reset the GPU or restart the machine"
 RESTART = "; restart the machine"
 ECC = (
-    "uncorrectable memory errors, expected at most 0; replace a GPU whose errors return after a "
-    "reset"
+    "uncorrectable memory errors, expected at most 0; reset these GPUs, and replace a GPU whose "
+    "errors return"
 )
 LINKS = "; check nvidia-fabricmanager, or restart the machine"
 LIMIT = (
@@ -118,8 +118,8 @@ def edited(name: str, line: str, value: str, section: str = "") -> str:
             "Aggregate",
             "gpu-ecc",
             (
-                ": errors in SRAM (on-chip memory) exceed NVIDIA's threshold; replace a GPU whose "
-                "errors return after a reset"
+                ": errors in SRAM (on-chip memory) exceed NVIDIA's threshold; reset these GPUs, "
+                "and replace a GPU whose errors return"
             ),
         ),
         (

@@ -28,7 +28,10 @@ def outcome(name: str, reading: Reading | None) -> tuple[Verdict, str]:
 
 def test_check_passes_or_fails_by_the_text_of_its_reader() -> None:
     assert outcome("disk", Reading("10 1 rw /\n")) == (Verdict.PASSED, "")
-    assert outcome("disk", Reading("97 1 rw /\n")) == (Verdict.FAILED, "/ is full (97 %)")
+    assert outcome("disk", Reading("97 1 rw /\n")) == (
+        Verdict.FAILED,
+        "/ is full (97 %): delete files there",
+    )
 
 
 @pytest.mark.parametrize(

@@ -357,6 +357,12 @@ def test_local_image_cache_fails_if_missing_or_read_only_or_full() -> None:
 
     assert judge("") is None
     assert judge("95 10 rw /local\n") is None
-    assert judge("0 0 missing /local\n") == "/local is missing"
-    assert judge("10 10 ro /local\n") == "/local is read-only"
-    assert judge("96 10 rw /local\n") == "/local is full (96 %)"
+    assert (
+        judge("0 0 missing /local\n")
+        == "/local is missing: check the volume that should be mounted there"
+    )
+    assert (
+        judge("10 10 ro /local\n")
+        == "/local is read-only: see the kernel's log for errors of this disk"
+    )
+    assert judge("96 10 rw /local\n") == "/local is full (96 %): delete files there"

@@ -20,10 +20,19 @@ def disk(text: str, *further: str) -> str | None:
     ("text", "wrong"),
     [
         ("95 95 rw /\n0 0 rw /tmp\n", None),
-        ("96 1 rw /tmp\n", "/tmp is full (96 %)"),
-        ("1 96 rw /tmp\n", "/tmp is out of inodes (96 %)"),
-        ("1 1 ro /var/spool/slurmd\n", "/var/spool/slurmd is read-only"),
-        ("96 1 rw /\n1 1 ro /a b\n", "/ is full (96 %), /a b is read-only"),
+        ("96 1 rw /tmp\n", "/tmp is full (96 %): delete files there"),
+        ("1 96 rw /tmp\n", "/tmp is out of inodes (96 %): delete files there"),
+        (
+            "1 1 ro /var/spool/slurmd\n",
+            "/var/spool/slurmd is read-only: see the kernel's log for errors of this disk",
+        ),
+        (
+            "96 1 rw /\n1 1 ro /a b\n",
+            (
+                "/ is full (96 %): delete files there, /a b is read-only: see the kernel's log for "
+                "errors of this disk"
+            ),
+        ),
     ],
 )
 def test_disk_fails_if_full_or_read_only_or_out_of_inodes(text: str, wrong: str | None) -> None:

@@ -39,8 +39,8 @@ def call(world: World, *arguments: str) -> int:
 def test_run_prints_one_line_per_result(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(world, "run", "cpu-memory") == DONE
     assert capsys.readouterr().out.splitlines() == [
-        "cpu-0: 5000 MB/s: good",
-        "cpu-1: 5000 MB/s: good",
+        "cpu-0: good: 5000 MB/s",
+        "cpu-1: good: 5000 MB/s",
     ]
 
 
@@ -121,7 +121,7 @@ def test_command_record_reads_a_manual_measurement_from_stdin(
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{triad(4321)}\n{END} 0\n"))
     assert call(world, "record", "cpu-memory", "--node", "cpu-1") == DONE
     assert world.values() == {"cpu-1": [4321]}
-    assert capsys.readouterr().out == "cpu-1: 4321 MB/s: good\n"
+    assert capsys.readouterr().out == "cpu-1: good: 4321 MB/s\n"
 
 
 def test_command_history_lists_values_by_node_with_the_oldest_first(

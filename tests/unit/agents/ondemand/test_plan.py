@@ -32,6 +32,22 @@ BAD_IMAGE = Trouble(IMAGE, "slurmd: ImagePullBackOff")
 BROKEN_POD = Trouble(BROKEN, "slurmd: CrashLoopBackOff")
 REJECTED = Trouble(BROKEN, "UnexpectedAdmissionError: no healthy devices")
 DELETE_REJECTED = Delete("gpu-0", "gpu-0-uid", f"the pod has ended: {REJECTED.text}")
+LATE = GiveUp(
+    "gpu-0",
+    (
+        "slurmstack:start:timeout: the node did not start within 900 s; see the events and the "
+        "slurmd log of pod gpu-0, and the log of the Deployment 'ondemand'"
+    ),
+    1,
+)
+GONE = GiveUp(
+    "gpu-0",
+    (
+        "slurmstack:start:timeout: the node did not start within 900 s, and has no pod; see the "
+        "events of pod gpu-0, and the log of the Deployment 'ondemand'"
+    ),
+    1,
+)
 
 
 def nodeset(**fields: Any) -> Nodeset:
@@ -169,7 +185,7 @@ BUSY = record("ALLOCATED", alloc_cpus=2, last_busy=moment(NOW))
         (
             WAKING,
             [pod(age=901)],
-            [GiveUp("gpu-0", "slurmstack:start:timeout: the node did not start within 900 s", 1)],
+            [LATE],
         ),
         (
             WAKING,
@@ -195,12 +211,12 @@ BUSY = record("ALLOCATED", alloc_cpus=2, last_busy=moment(NOW))
         (
             record("DOWN", "POWERED_DOWN", reason="ResumeTimeout reached"),
             [],
-            [GiveUp("gpu-0", "slurmstack:start:timeout: the node did not start within 900 s", 1)],
+            [GONE],
         ),
         (
             record("DOWN", "POWERED_DOWN", reason="slurmstack:leave : ResumeTimeout reached"),
             [],
-            [GiveUp("gpu-0", "slurmstack:start:timeout: the node did not start within 900 s", 1)],
+            [GONE],
         ),
         (record("DOWN", "POWERED_DOWN", reason="broken-fan : ResumeTimeout reached"), [], []),
         (
@@ -208,12 +224,12 @@ BUSY = record("ALLOCATED", alloc_cpus=2, last_busy=moment(NOW))
                 "DOWN", "POWERED_DOWN", reason="slurmstack:cost: too dear : ResumeTimeout reached"
             ),
             [],
-            [GiveUp("gpu-0", "slurmstack:start:timeout: the node did not start within 900 s", 1)],
+            [GONE],
         ),
         (
             record("DOWN", "POWERED_DOWN", reason="Not responding : ResumeTimeout reached"),
             [],
-            [GiveUp("gpu-0", "slurmstack:start:timeout: the node did not start within 900 s", 1)],
+            [GONE],
         ),
         (
             record("DOWN", "POWERED_DOWN", reason="Not responding"),
@@ -466,7 +482,8 @@ def test_more_nodes_stay_awake_in_the_configured_hours() -> None:
 def test_sleeping_nodes_over_the_cost_ceiling_are_drained() -> None:
     reason = (
         "slurmstack:cost: with this node, on-demand nodes would cost more than "
-        "'on_demand.ceiling': 2 per hour"
+        "'on_demand.ceiling': 2 per hour; wait until other on-demand nodes stop, or "
+        "raise this limit"
     )
     assert actions(sleeping(3), ceiling=2) == [Hold("gpu-2", reason)]
 
@@ -474,7 +491,8 @@ def test_sleeping_nodes_over_the_cost_ceiling_are_drained() -> None:
 def test_nodes_held_for_their_cost_return_when_others_sleep() -> None:
     reason = (
         "slurmstack:cost: with this node, on-demand nodes would cost more than "
-        "'on_demand.ceiling': 1 per hour"
+        "'on_demand.ceiling': 1 per hour; wait until other on-demand nodes stop, or "
+        "raise this limit"
     )
     held = (("CLOUD", "IDLE", "DRAIN", "POWERED_DOWN"), {"reason": reason})
     awake = (("CLOUD", "ALLOCATED"), {"alloc_cpus": 2})

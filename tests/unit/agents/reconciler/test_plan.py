@@ -326,19 +326,28 @@ OVER = {KEY: Climb(1, 0, done=True, target="x")}
     [
         (
             BROKEN.model_copy(update={"alloc_cpus": 1}),
-            "waits until the jobs of node cpu-1 end, because this node also runs on this machine",
+            "waits until the jobs of node cpu-1 on machine machine-1 end",
         ),
         (
             pod("cpu-2", machine="machine-1"),
-            "waits for you: node cpu-2 also runs on this machine; drain this node with scontrol",
+            (
+                "waits for you: node cpu-2 on machine machine-1 is not drained; drain node cpu-2 "
+                "with scontrol"
+            ),
         ),
         (
             pod("cpu-9", machine="machine-1"),
-            "waits for you: pod cpu-9 also runs on this machine; move the pod to another machine",
+            (
+                "waits for you: pod cpu-9 also runs on machine machine-1; move pod cpu-9 to "
+                "another machine"
+            ),
         ),
         (
             pod("login-0", machine="machine-1", is_worker=False),
-            "waits for you: pod login-0 also runs on this machine; move the pod to another machine",
+            (
+                "waits for you: pod login-0 also runs on machine machine-1; move pod login-0 to "
+                "another machine"
+            ),
         ),
     ],
 )
@@ -366,8 +375,8 @@ def test_new_machine_is_not_replaced() -> None:
 
     assert made.actions == ()
     assert made.out[0].doing == (
-        "the step 'replace' waits, because machine machine-1 is 60 s old, less than "
-        "'reconciler.replace_age'"
+        "the step 'replace' waits until machine machine-1 is 3600 s old "
+        "('reconciler.replace_age'); now, the machine is 60 s old"
     )
 
 
