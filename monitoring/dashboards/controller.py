@@ -68,8 +68,8 @@ DASHBOARD = board(
     stat(
         "Records for slurmdbd",
         "Accounting records that wait for slurmdbd. If the number grows, slurmdbd or its"
-        " database does not work: read the logs of both. slurmctld starts to discard records only when `MaxDBDMsgs`"
-        " records wait.",
+        " database does not work: read the logs of both. slurmctld starts to discard records"
+        " only when `MaxDBDMsgs` records wait.",
         units.Short,
         "max(slurm_dbd_agent_queue_length)",
         steps=rising(100, 5000),

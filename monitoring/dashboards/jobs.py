@@ -75,8 +75,8 @@ DASHBOARD = board(
     ),
     stat(
         "Longest wait",
-        "How long the job that waits longest has waited. Jobs that could not start even on an "
-        "empty cluster, such as held jobs, are excluded. If other jobs of its partition wait far "
+        "How long the job that waits longest has waited. Held jobs, and jobs that wait for another "
+        "job or for a start time, are excluded. If other jobs of its partition wait far "
         "less, check the reason of this job: `squeue --start`, `scontrol show job`.",
         units.Seconds,
         'max(slurm_partition_pending_seconds{share="1"})',
@@ -135,9 +135,9 @@ DASHBOARD = board(
     graph(
         "Wait so far, by partition",
         "How long jobs have waited so far: 90 % of a partition's waiting jobs have waited at"
-        " most this long. Jobs that could not start on an empty cluster either, such as held"
-        " jobs, are excluded. No job waits where the line has a gap. If one partition is far"
-        " above the others, return its nodes to service, or give it more nodes.",
+        " most this long. Held jobs, and jobs that wait for another job or for a start time,"
+        " are excluded. Where the line has a gap, no job waited. If one partition is far above"
+        " the others, return its nodes to service, or give it more nodes.",
         units.Seconds,
         Query(_wait("0.9", "partition"), "{{partition}}"),
         none="no job waits",
@@ -201,20 +201,21 @@ DASHBOARD = board(
     graph(
         "Fairness",
         "Whether Slurm meets the demand of all accounts equally. At 1, an account gets its due"
-        " part of the CPUs. Above 1, it gets more. Below 1, it gets less, and its jobs wait longer: check"
-        " its limits and its fair share (`sshare`). The value is the account's part of all CPUs in"
-        " use, divided by its part of the demand. Demand is all CPUs that jobs use or wait for.",
+        " part of the CPUs. Above 1, it gets more. Below 1, it gets less, and its jobs wait"
+        " longer: check its limits and its fair share (`sshare`). The value is *Share of use*"
+        " divided by *Share of demand* (see *Accounts*). Demand is all CPUs that jobs use or"
+        " wait for.",
         units.Short,
         Query(_FAIRNESS, "{{account}}"),
         none="none in use",
     ),
     table(
         "Accounts",
-        "Jobs and CPUs of each account, and the two shares that *Fairness* compares. If"
-        " fair share works, small accounts run jobs while large accounts wait. *Median"
-        " wait* and *Longest wait* exclude jobs that could not start on an empty cluster either,"
-        " such as held jobs. *Median wait"
-        " before start* covers jobs that started in the last half hour.",
+        "Jobs and CPUs of each account, and the two shares that *Fairness* compares. If fair"
+        " share works, small accounts run jobs while large accounts wait. *Median wait* and"
+        " *Longest wait* cover jobs that wait now, except held jobs and jobs that wait for"
+        " another job or for a start time. *Median wait before start* covers jobs that started"
+        " in the last half hour.",
         ["account"],
         *_owners("account"),
         Column(_share(_USED), "Share of use", units.PercentUnit),
