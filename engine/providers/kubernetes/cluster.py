@@ -118,7 +118,7 @@ class Cluster:
     namespace: str
     proxied: bool
     source: str
-    """The kubeconfig's path, or words for another source, for messages."""
+    """Where the kubeconfig is, for messages: its path, several paths, or a description."""
 
 
 def find_cluster(settings: Settings) -> Cluster:
@@ -197,7 +197,7 @@ def _ambient() -> tuple[dict[str, Any], str] | None:
                 merged.setdefault(key, []).extend(value)
             else:
                 merged.setdefault(key, value)
-    return merged, str(existing[0])
+    return merged, os.pathsep.join(map(str, existing))
 
 
 def _in_pod(settings: Settings) -> Cluster:
