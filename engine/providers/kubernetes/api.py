@@ -375,7 +375,7 @@ def _connect(cluster: Cluster) -> ApiClient:
                 dict(cluster.document), context=cluster.context, client_configuration=settings
             )
     except config.ConfigException as error:
-        text = " ".join(str(error).split())
+        text = " ".join(str(error).split()).rstrip(".")
         raise EngineError(
             f"kubeconfig: {cluster.source}: {text}; correct this kubeconfig, or the file that it"
             " names"
