@@ -173,7 +173,7 @@ def refuse_deleting_protected(condemned: Iterable[StoredResource], settings: Set
 
 def _cause(old: StoredResource, settings: Settings) -> str:
     keys = settings.get(name_of(old.urn))
-    return f" (settings: {', '.join(keys)})" if keys else ""
+    return f" (settings whose edit can cause this: {', '.join(keys)})" if keys else ""
 
 
 def inputs_without(old: StoredResource, replaced: Collection[str]) -> Properties | None:

@@ -110,7 +110,9 @@ def _take_stack(words: list[str], default: str) -> tuple[str, list[str]]:
 def up(stack: str, settings: Settings, progress: Progress) -> int:
     """Start the cluster. Load the images into its nodes if all images are built."""
     if not isinstance(settings.cluster, LocalCluster):
-        progress.note(f"stack '{stack}': the cluster is not local, so no cluster was started")
+        progress.note(
+            f"stack '{stack}': cluster.kind is not local, so this tool started no cluster"
+        )
         return 0
     with locked(LOCK, progress.note):
         with progress.phase("Docker"):
@@ -125,7 +127,9 @@ def up(stack: str, settings: Settings, progress: Progress) -> int:
 def down(stack: str, settings: Settings, progress: Progress) -> int:
     """Remove the cluster. Stop Docker if this tool started it and no container is left."""
     if not isinstance(settings.cluster, LocalCluster):
-        progress.note(f"stack '{stack}': the cluster is not local, so no cluster was removed")
+        progress.note(
+            f"stack '{stack}': cluster.kind is not local, so this tool removed no cluster"
+        )
         return 0
     with locked(LOCK, progress.note):
         client = host.engine(progress.note)

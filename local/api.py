@@ -58,7 +58,8 @@ class Api:
             context.load_cert_chain(self.pki / "admin.crt", self.pki / "admin.key")
         except OSError as error:
             raise ApiError(
-                0, f"cannot read the certificates in {self.pki}: {error.strerror}"
+                0,
+                f"cannot read the certificates of the API in {self.pki}: {error.strerror}",
             ) from error
         connection = http.client.HTTPSConnection(
             "127.0.0.1", self.port, timeout=TIMEOUT, context=context

@@ -97,8 +97,9 @@ def choose_network(taken: Iterable[ipaddress.IPv4Network]) -> ipaddress.IPv4Netw
             assert isinstance(candidate, ipaddress.IPv4Network)  # noqa: S101  # for mypy
             return candidate
     raise LocalError(
-        f"{_NETWORKS}: no /24 network is free for the local cluster, because Docker or the routes"
-        " of this host use all of them; run `docker network prune` to remove unused networks"
+        f"{_NETWORKS}: this range has no free /24 network for the local cluster, because Docker's"
+        " networks or this host's routes use all of them; run `docker network prune` to remove"
+        " unused networks, or remove routes"
     )
 
 

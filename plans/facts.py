@@ -125,7 +125,7 @@ def reused_uids(step: Step) -> list[str]:
     before, after = _uids_of(step)
     owners = {uid: name for name, uid in before.items()}
     return [
-        f"{name} (uid {uid}, before: {owners[uid]})"
+        f"{name} (uid {uid}, before: uid of {owners[uid]})"
         for name, uid in after.items()
         if owners.get(uid, name) != name
     ]

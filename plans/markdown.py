@@ -79,7 +79,7 @@ def _alarm(word: str, lines: Sequence[str]) -> Iterator[str]:
         yield f"> **{word}**: {code(_shortened(line))}"
         yield ">"
     if len(lines) > _MOST_ALARMS:
-        yield f"> … and {len(lines) - _MOST_ALARMS} more"
+        yield f"> … and {len(lines) - _MOST_ALARMS} more lines marked **{word}**"
 
 
 def _shortened(line: str) -> str:

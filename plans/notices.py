@@ -247,8 +247,16 @@ _RULES: Final = (
         "Nodes on demand of nodeset {0} are replaced: idle nodes at once, busy nodes when their"
         " jobs have ended.",
     ),
-    _Rule(_ON_DEMAND, shrinks, "Nodeset {0} has at most {after} nodes on demand, not {before}."),
-    _Rule(_ON_DEMAND, _grows, "Nodeset {0} has at most {after} nodes on demand, not {before}."),
+    _Rule(
+        _ON_DEMAND,
+        shrinks,
+        "The maximum number of nodes on demand of nodeset {0} changes from {before} to {after}.",
+    ),
+    _Rule(
+        _ON_DEMAND,
+        _grows,
+        "The maximum number of nodes on demand of nodeset {0} changes from {before} to {after}.",
+    ),
     _Rule(_ON_DEMAND, _is(Op.CREATE), "Nodeset {0} is added with at most {after} nodes on demand."),
     _Rule(
         _NODESET,

@@ -61,7 +61,7 @@ def _refusals(preview: Preview) -> Iterator[str]:
         if reason:
             remedy = _PROTECTED if step.protected else _UNPROTECTED
             keys = _SETTINGS.get(step.name)
-            cause = f" (settings: {', '.join(keys)})" if keys else ""
+            cause = f" (settings whose edit can cause this: {', '.join(keys)})" if keys else ""
             held = f" ({_HELD[step.name][0]})" if step.name in _HELD else ""
             what = f"{step.type} {step.name}{held}"
             yield f"{what}: {_VERBS[step.op]}, but {reason}{cause}; {remedy}"

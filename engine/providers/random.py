@@ -31,7 +31,7 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
     "a number": (int,),
     "true or false": (bool,),
     "text": (str,),
-    "a list of texts": (list,),
+    "a list of strings": (list,),
     "a mapping": (dict,),
 }
 _TEXT: Final = {
@@ -407,7 +407,7 @@ _KINDS: Final[Mapping[str, _Kind]] = {
         _draw_pet,
     ),
     "RandomShuffle": _Kind(
-        {**_KEEPERS, "inputs": "a list of texts", "resultCount": "a number", "seed": "text"},
+        {**_KEEPERS, "inputs": "a list of strings", "resultCount": "a number", "seed": "text"},
         ("inputs",),
         {},
         _draw_shuffle,

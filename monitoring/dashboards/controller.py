@@ -50,7 +50,8 @@ DASHBOARD = board(
     stat(
         "Threads",
         "Threads of slurmctld that process calls now. From 32 threads on, the schedulers pause. If "
-        "all 64 threads are in use, further calls wait. *Calls* shows the types of the calls.",
+        "all 64 threads are in use, further calls wait. *Busy threads, by user* shows whose calls "
+        "these are.",
         units.Short,
         "max(slurm_server_threads)",
         steps=rising(32, 60),
@@ -58,8 +59,8 @@ DASHBOARD = board(
     stat(
         "Messages to nodes",
         "Messages that slurmctld has not yet sent to nodes. The number rises if many"
-        " nodes do not answer, or if thousands of jobs start at once. It should fall"
-        " within minutes.",
+        " nodes do not answer, or if thousands of jobs start at once. If it does not fall"
+        " within minutes, find the nodes that do not answer: `sinfo --list-reasons`.",
         units.Short,
         "max(slurm_agent_queue_length)",
         steps=rising(100, 1000),
@@ -67,8 +68,8 @@ DASHBOARD = board(
     stat(
         "Records for slurmdbd",
         "Accounting records that wait for slurmdbd. If the number grows, slurmdbd or its"
-        " database is down. slurmctld starts to discard records only when `MaxDBDMsgs`"
-        " records wait.",
+        " database does not work: read the logs of both. slurmctld starts to discard records"
+        " only when `MaxDBDMsgs` records wait.",
         units.Short,
         "max(slurm_dbd_agent_queue_length)",
         steps=rising(100, 5000),
@@ -111,8 +112,10 @@ DASHBOARD = board(
     ),
     graph(
         "Busy threads, by user",
-        "Mean number of threads that each user's calls keep busy. A top user with few calls "
-        "requests much data at once, for example all jobs with all fields.",
+        "Mean number of slurmctld's threads that each user's calls keep busy. If all 64 threads "
+        "are busy, the calls of all users wait: ask the top user for fewer or smaller calls. A top "
+        "user with few calls (see *Calls, by user*) requests much data at once, for example all "
+        "jobs with all fields.",
         units.Short,
         Query(f"{_TIME_OF_USERS} > 0", "{{user}}"),
         none="no calls",
@@ -120,9 +123,10 @@ DASHBOARD = board(
     ),
     graph(
         "Queues",
-        "Waiting messages to nodes, waiting accounting records, and busy threads. If the"
-        " number of waiting messages only grows, nodes do not answer. If the number of"
-        " waiting records only grows, slurmdbd does not answer.",
+        "Numbers of messages that wait to be sent to nodes, of accounting records that wait for"
+        " slurmdbd, and of slurmctld's busy threads. If the number of messages only grows, nodes do"
+        " not answer: see `sinfo --list-reasons`. If the number of records only grows, slurmdbd"
+        " does not answer: read its log.",
         units.Short,
         Query("max(slurm_agent_queue_length)", "messages to nodes"),
         Query("max(slurm_dbd_agent_queue_length)", "records for slurmdbd"),
@@ -159,7 +163,7 @@ DASHBOARD = board(
     graph(
         "Cycles and job starts",
         "Cycles of the schedulers, and job starts, in total and by backfill. If there are no "
-        "cycles while jobs wait, slurmctld hangs.",
+        "cycles while jobs wait, slurmctld hangs: read its log, then restart it.",
         PER_MINUTE,
         Query("60 * sum(rate(slurm_scheduler_cycles_total[$__rate_interval]))", "cycles"),
         Query("60 * sum(rate(slurm_backfill_cycles_total[$__rate_interval]))", "backfill cycles"),

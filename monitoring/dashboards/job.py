@@ -42,8 +42,9 @@ DASHBOARD = board(
     "when it ran. On shared nodes, the figures include other jobs.",
     stat(
         "Nodes",
-        "Nodes of the job in the shown time. If the number is 0, choose the time when the"
-        " job ran. The exporter does not report small jobs (`monitoring.exporter.jobs`).",
+        "Nodes of the job in the shown time. If there is no number, choose the time when the job"
+        " ran. A job with few CPUs may have no data: the exporter reports the jobs with the most"
+        " CPUs first, up to `monitoring.exporter.jobs` pairs of job and node.",
         units.Short,
         f"count(max by (node) ({_EVER}))",
         none="no data",

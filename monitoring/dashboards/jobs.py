@@ -75,9 +75,9 @@ DASHBOARD = board(
     ),
     stat(
         "Longest wait",
-        "Longest time that a job has waited since it could have started. If this is far longer "
-        "than the wait of other jobs in the partition, check the job's reason: `squeue --start`, "
-        "`scontrol show job`.",
+        "How long the job that waits longest has waited. Held jobs, and jobs that wait for another "
+        "job or for a start time, are excluded. If other jobs of its partition wait far "
+        "less, check the reason of this job: `squeue --start`, `scontrol show job`.",
         units.Seconds,
         'max(slurm_partition_pending_seconds{share="1"})',
         none="no job waits",
@@ -134,9 +134,10 @@ DASHBOARD = board(
     ),
     graph(
         "Wait so far, by partition",
-        "90 % of the waiting jobs that could start have waited at most this long. If the"
-        " line has a gap, no job waited then. A partition far above the others is too"
-        " small, or its nodes are out of service.",
+        "How long jobs have waited so far: 90 % of a partition's waiting jobs have waited at"
+        " most this long. Held jobs, and jobs that wait for another job or for a start time,"
+        " are excluded. Where the line has a gap, no job waited. If one partition is far above"
+        " the others, return its nodes to service, or give it more nodes.",
         units.Seconds,
         Query(_wait("0.9", "partition"), "{{partition}}"),
         none="no job waits",
@@ -153,8 +154,8 @@ DASHBOARD = board(
     graph(
         "Wait before start, by account",
         "90 % of an account's jobs that started in the last half hour had waited at most this "
-        "long. An account far above the others has a low share, or has reached its limits: see "
-        "`sshare`.",
+        "long. An account far above the others has used more than its fair share (see `sshare`), "
+        "or has reached its limits (see `sacctmgr show associations`).",
         units.Seconds,
         Query(_waited("0.9", "account"), "{{account}}"),
         none="no job started",
@@ -199,20 +200,22 @@ DASHBOARD = board(
     ),
     graph(
         "Fairness",
-        "Whether each account gets as much of its demand as other accounts. At 1, it does."
-        " Below 1, its jobs wait longer: see its limits and its share (`sshare`). The value"
-        " is the account's share of the CPUs in use, divided by its share of the demand"
-        " (CPUs in use or requested by waiting jobs).",
+        "Whether Slurm meets the demand of all accounts equally. At 1, an account gets its due"
+        " part of the CPUs. Above 1, it gets more. Below 1, it gets less, and its jobs wait"
+        " longer: check its limits and its fair share (`sshare`). The value is *Share of use*"
+        " divided by *Share of demand* (see *Accounts*). Demand is all CPUs that jobs use or"
+        " wait for.",
         units.Short,
         Query(_FAIRNESS, "{{account}}"),
         none="none in use",
     ),
     table(
         "Accounts",
-        "Jobs and CPUs of each account, and the two shares that *Fairness* compares. If"
-        " fair share works, small accounts run jobs while large accounts wait. *Median"
-        " wait* and *Longest wait* cover waiting jobs that could start. *Median wait"
-        " before start* covers jobs that started in the last half hour.",
+        "Jobs and CPUs of each account, and the two shares that *Fairness* compares. If fair"
+        " share works, small accounts run jobs while large accounts wait. *Median wait* and"
+        " *Longest wait* cover jobs that wait now, except held jobs and jobs that wait for"
+        " another job or for a start time. *Median wait before start* covers jobs that started"
+        " in the last half hour.",
         ["account"],
         *_owners("account"),
         Column(_share(_USED), "Share of use", units.PercentUnit),
@@ -230,9 +233,9 @@ DASHBOARD = board(
     ),
     table(
         "Largest jobs",
-        "Running jobs with the most nodes. A job's number links to the job's dashboard. Smaller "
-        "jobs may be missing, because `monitoring.exporter.jobs` limits the number of reported "
-        "pairs of job and node.",
+        "Running jobs with the most nodes. A job's number links to the job's dashboard. Jobs with "
+        "few CPUs may be missing: the exporter reports the jobs with the most CPUs first, up to "
+        "`monitoring.exporter.jobs` pairs of job and node. To see more jobs, raise this setting.",
         ["job_id", "user", "account", "partition"],
         Column(
             "topk(50, count by (job_id, user, account, partition)"

@@ -118,8 +118,9 @@ DASHBOARD = board(
     table(
         "Jobs that ran here",
         "Jobs on the node in the shown time, and the time of each job's last sample. A job's "
-        "number links to the job's dashboard. Small jobs may be missing "
-        "(`monitoring.exporter.jobs`).",
+        "number links to the job's dashboard. Jobs with few CPUs may be missing: the exporter "
+        "reports the jobs with the most CPUs first, up to `monitoring.exporter.jobs` pairs of job "
+        "and node. To see more jobs, raise this setting.",
         ["job_id", "user", "account", "partition"],
         Column(
             "1000 * max by (job_id, user, account, partition)"

@@ -70,7 +70,8 @@ DASHBOARD = board(
     stat(
         "Fullest disk",
         "Used share of the fullest local file system of all machines. At 95 %, the check `disk` "
-        "drains the node: find it in *Nodes by fullest disk*.",
+        "drains the node. Find the node in *Nodes by fullest disk*, and delete old files in its "
+        "/tmp.",
         units.PercentUnit,
         f"max({queries.disk_full(ANY)})",
         steps=rising(0.8, 0.95),
@@ -78,7 +79,7 @@ DASHBOARD = board(
     stat(
         "Busiest disk",
         "Share of time that the busiest disk of all machines was busy. If it stays at 100 %, "
-        "programs on that machine wait for the disk.",
+        "programs on that machine wait for the disk: find the machine in *Busiest disks*.",
         units.PercentUnit,
         f"max({queries.disk_busy(ANY)})",
         steps=rising(0.9, 1),
@@ -115,15 +116,16 @@ DASHBOARD = board(
     ),
     graph(
         "Fullest disks",
-        "The ten machines with the fullest local disks. The usual causes are /tmp of jobs, images "
-        "and logs.",
+        "Used share of the fullest local disk, for the ten machines where it is highest. The usual "
+        "causes are job files in /tmp, images and logs: delete old ones.",
         units.PercentUnit,
         Query(f"topk(10, {queries.disk_full(ANY)})", "{{machine}}"),
         highest=1,
     ),
     graph(
         "Busiest disks",
-        "The ten machines with the busiest local disks. A disk that stays at 100 % is worn out, or "
+        "Share of time that the busiest local disk was busy, for the ten machines where it is "
+        "highest. A disk that stays at 100 % is worn out, or "
         "serves a job that should use memory or the jail.",
         units.PercentUnit,
         Query(f"topk(10, {queries.disk_busy(ANY)})", "{{machine}}"),

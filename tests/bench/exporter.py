@@ -302,9 +302,9 @@ def _beside_jobs(figures: Figures, cluster: Large) -> None:
             return _run_beside(cluster, cluster.scraped)
 
     took = alternate(lambda: _run(cluster), ours, classic, rounds=PAIRS)
-    what = f"ratio of jobs per second, a read every {INTERVAL} s to no exporter"
+    what = f"jobs per second, ratio with a read every {INTERVAL} s/without exporter"
     _ratios(figures, what, [none / some for none, some, _ in took], at_least=0.97)
-    what = f"ratio of jobs per second, classic scrapes every {INTERVAL} s to no exporter"
+    what = f"jobs per second, ratio with classic scrapes every {INTERVAL} s/without exporter"
     _ratios(figures, what, [none / some for none, _, some in took])
 
 
@@ -312,8 +312,8 @@ def _ratios(
     figures: Figures, what: str, found: Sequence[float], *, at_least: float | None = None
 ) -> None:
     figures.add(what, statistics.median(found), at_least=at_least)
-    figures.add(f"{what}, the least of {len(found)}", min(found))
-    figures.add(f"{what}, the most of {len(found)}", max(found))
+    figures.add(f"{what}, lowest of {len(found)}", min(found))
+    figures.add(f"{what}, highest of {len(found)}", max(found))
 
 
 def _run_beside(cluster: Large, reads: Callable[[], float]) -> float:

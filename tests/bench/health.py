@@ -526,7 +526,9 @@ def checks(figures: Figures, front: Slurmctld) -> None:
     lines = front.run("check-node || true", "root").splitlines()
     unlike = [line for line in lines if "\tpassed\t" not in line]
     say("\n".join((f"{len(lines)} checks, of which {len(unlike)} did not pass", *unlike)))
-    figures.add("all checks of a node, CPU", statistics.median(one.cpu for one in used), at_most=1)
+    figures.add(
+        "all checks of a node, CPU time", statistics.median(one.cpu for one in used), at_most=1
+    )
     figures.add("all checks of a node", statistics.median(one.seconds for one in used))
 
 

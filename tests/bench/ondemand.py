@@ -50,10 +50,17 @@ def measure(figures: Figures, cluster: Cluster) -> None:
 
     add("submission of a job to the creation of its pod", lambda start: start.created)
     add("creation of the pod to Ready", lambda start: start.pod)
-    add("submission to a node in service", lambda start: start.in_service)
-    add("submission to the start of the job", lambda start: start.started)
-    add("ratio, node in service to pod", lambda start: start.in_service / start.pod)
-    add("ratio, start of the job to pod", lambda start: start.started / start.pod, at_most=1.3)
+    add("submission of a job to a node in service", lambda start: start.in_service)
+    add("submission of a job to its start", lambda start: start.started)
+    add(
+        "ratio, time to a node in service/time to a ready pod",
+        lambda start: start.in_service / start.pod,
+    )
+    add(
+        "ratio, time to the start of the job/time to a ready pod",
+        lambda start: start.started / start.pod,
+        at_most=1.3,
+    )
 
 
 def _wake(cluster: Cluster) -> Start:

@@ -176,7 +176,11 @@ def on_demand(figures: Figures) -> None:
         first, *_, last = times = nodes.lists(what)
         # Round the rate, because the agent's requests for lists do not come exactly every second.
         rate = round((len(times) - 1) / (last - first), 2)
-        figures.add(f"lists of {what} in a second, until all are awake", rate, at_most=1)
+        figures.add(
+            f"requests per second for the list of {what}, until all nodes are awake",
+            rate,
+            at_most=1,
+        )
 
 
 def pod_template() -> dict[str, Any]:

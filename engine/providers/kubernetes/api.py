@@ -375,9 +375,13 @@ def _connect(cluster: Cluster) -> ApiClient:
                 dict(cluster.document), context=cluster.context, client_configuration=settings
             )
     except config.ConfigException as error:
+        text = " ".join(str(error).split()).rstrip(".")
         raise EngineError(
-            f"kubeconfig: contains an invalid value: {' '.join(str(error).split())}; correct"
-            " the file"
+            f"kubeconfig: {cluster.source}: {text}; correct this kubeconfig, or the file that it"
+            " names"
+            if cluster.document is not None
+            else f"kubernetes provider: {cluster.source}: {text}; mount the token of a service"
+            " account in this pod, or set the provider's key `kubeconfig`"
         ) from error
     if is_loopback(cluster.server):
         settings.proxy = None

@@ -23,6 +23,7 @@ from engine.values import Properties, Unknown
 
 _CONNECT_SECONDS: Final = 5.0
 _INLINE: Final = "the provider's kubeconfig"
+_POD: Final = "this pod's service account"
 _LONGEST_PATH: Final = 100
 _LOCAL_HINT: Final = "start the local cluster with `make up`"
 
@@ -116,6 +117,8 @@ class Cluster:
     server: str
     namespace: str
     proxied: bool
+    source: str
+    """Where the kubeconfig is, for messages: its path, several paths, or a description."""
 
 
 def find_cluster(settings: Settings) -> Cluster:
@@ -141,6 +144,7 @@ def find_cluster(settings: Settings) -> Cluster:
         server,
         settings.namespace or str(context.get("namespace") or "default"),
         bool(cluster.get("proxy-url")) or (_has_proxy() and not is_loopback(server)),
+        source,
     )
 
 
@@ -194,7 +198,7 @@ def _ambient() -> tuple[dict[str, Any], str] | None:
                 merged.setdefault(key, []).extend(value)
             else:
                 merged.setdefault(key, value)
-    return merged, str(existing[0])
+    return merged, os.pathsep.join(map(str, existing))
 
 
 def _in_pod(settings: Settings) -> Cluster:
@@ -209,7 +213,7 @@ def _in_pod(settings: Settings) -> Cluster:
     mounted = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
     namespace = mounted.read_text().strip() if mounted.is_file() else "default"
     server = f"https://{host}:{port}"
-    return Cluster(None, None, server, settings.namespace or namespace, False)
+    return Cluster(None, None, server, settings.namespace or namespace, False, _POD)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], str]:
@@ -250,7 +254,7 @@ def _parsed(text: str, source: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark else ""
         raise EngineError(
-            f"kubeconfig: {source} is not valid YAML{where}; correct the file"
+            f"kubeconfig: {source} is not valid YAML{where}; correct this kubeconfig"
         ) from error
 
 
@@ -264,7 +268,8 @@ def _entry(
     names = ", ".join(str(e.get("name")) for e in entries if isinstance(e, dict)) or "none"
     if field != "context":
         raise EngineError(
-            f"kubeconfig: {source}: no {field} named {name!r} (found: {names}); correct the name"
+            f"kubeconfig: {source}: no {field} named {name!r} (found: {names}); correct"
+            " the name in this kubeconfig"
         )
     problem = (
         f"{name}: {source} has no such context" if name else f"{source} has no current context"

@@ -119,9 +119,14 @@ def test_replacement_is_refused_if_state_and_program_protect_the_resource() -> N
 def test_error_about_a_protected_resource_names_the_settings_that_cause_it() -> None:
     settings = {"a": ["jail.claim", "jail.nfs"]}
 
-    with pytest.raises(EngineError, match=r"\(settings: jail\.claim, jail\.nfs\); revert"):
+    with pytest.raises(
+        EngineError, match=r"\(settings whose edit can cause this: jail\.claim, jail\.nfs\); revert"
+    ):
         planning.refuse_replacing_protected(stored(protect=True), True, settings)
-    with pytest.raises(EngineError, match=r"Thing a \(settings: jail\.claim, jail\.nfs\);"):
+    with pytest.raises(
+        EngineError,
+        match=r"Thing a \(settings whose edit can cause this: jail\.claim, jail\.nfs\);",
+    ):
         planning.refuse_deleting_protected([stored(protect=True)], settings)
 
 

@@ -99,7 +99,7 @@ def populated(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
         ),
         (
             step("update", TEMPLATE, "nodeset-cpu-template", on_demand(3), on_demand(5)),
-            "Nodeset cpu has at most 5 nodes on demand, not 3.",
+            "The maximum number of nodes on demand of nodeset cpu changes from 3 to 5.",
         ),
         (
             step("update", TEMPLATE, "nodeset-cpu-template", on_demand(3), on_demand(3, a="b")),
@@ -428,8 +428,8 @@ def test_sentence_says_whose_files_a_reused_uid_owns() -> None:
     assert texts[-1] == (
         "These users get a uid that belonged to another user, and therefore own the other user's"
         " old files:"
-        " ada (uid 3, before: eve), dan (uid 1, before: ada). Choose unused uids, or change the"
-        " owner of the old files before the deploy."
+        " ada (uid 3, before: uid of eve), dan (uid 1, before: uid of ada). Choose unused uids, or"
+        " change the owner of the old files before the deploy."
     )
 
 

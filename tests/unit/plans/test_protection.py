@@ -77,7 +77,7 @@ def test_refusal_says_what_a_deploy_would_do() -> None:
         in refusal()
     )
     assert "revert the edit, or take a backup and deploy the edit by hand" in refusal()
-    assert "holds data (settings: jail.storage_class);" in refusal()
+    assert "holds data (settings whose edit can cause this: jail.storage_class);" in refusal()
 
 
 @pytest.mark.parametrize(

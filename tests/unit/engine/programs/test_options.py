@@ -37,8 +37,14 @@ def test_refused_replacement_names_the_settings_that_cause_it(sandbox: Sandbox) 
     sandbox.up('Thing("a", Options(protect=True), key="1")')
 
     for outcome in (sandbox.preview('Thing("a", Options(protect=True), key="2")'), sandbox.up()):
-        assert "the resource is protected (settings: jail.claim); revert" in outcome.errors[0]
-    assert "test:index:Thing a (settings: jail.claim);" in sandbox.destroy().errors[0]
+        assert (
+            "the resource is protected (settings whose edit can cause this: jail.claim); revert"
+            in outcome.errors[0]
+        )
+    assert (
+        "test:index:Thing a (settings whose edit can cause this: jail.claim);"
+        in sandbox.destroy().errors[0]
+    )
 
 
 def test_one_update_can_unprotect_and_replace_a_resource(sandbox: Sandbox) -> None:

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from engine.errors import EngineError
+from engine.providers.kubernetes.api import Api
 from engine.providers.kubernetes.cluster import (
     Cluster,
     find_cluster,
@@ -160,3 +161,26 @@ def test_provider_does_not_check_reachability_behind_a_proxy(
     assert remote.proxied
     assert unreachable(remote) is None
     assert not found(kubeconfig=json.dumps(kubeconfig())).proxied
+
+
+def test_error_about_a_missing_certificate_names_the_kubeconfig(tmp_path: Path) -> None:
+    document = kubeconfig()
+    document["clusters"][0]["cluster"]["certificate-authority"] = "missing.crt"
+    file = tmp_path / "kubeconfig"
+    file.write_text(yaml.safe_dump(document))
+
+    with pytest.raises(EngineError, match="missing") as error:
+        Api(found(kubeconfig=str(file)))
+
+    assert f"kubeconfig: {file}: " in str(error.value)
+    assert "correct this kubeconfig" in str(error.value)
+
+
+def test_error_about_a_missing_service_account_suggests_a_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+
+    with pytest.raises(EngineError, match=r"this pod's service account: .*; mount the token"):
+        Api(found())
