@@ -103,9 +103,10 @@ class SlurmCluster(pulumi.ComponentResource):
         def refuse(is_secret: bool) -> None:
             if is_secret:
                 raise pulumi.RunError(
-                    f"{self._name}: an argument other than `secrets` and `kubeconfig` is"
-                    " secret, but the state contains these arguments in plain text; move"
-                    " the secret value to the argument `secrets`"
+                    f"{self._name}: an argument is secret, but only `secrets` and "
+                    "`kubeconfig` may be secret, because the state contains all other "
+                    "arguments in plain text; move the secret value to the argument "
+                    "`secrets`"
                 )
 
         is_secret: pulumi.Input[bool] = ensure_future(pulumi.Output.is_secret(output))

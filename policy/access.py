@@ -17,11 +17,17 @@ def _load_balancers(resource: Resource, _: Allowed) -> Iterator[str]:
         return
     spec = at(resource.props, "spec") or {}
     if spec.get("externalIPs"):
-        yield "spec.externalIPs is set, so the Service accepts clients from all addresses"
+        yield (
+            "spec.externalIPs is set, and source ranges do not limit these addresses, so "
+            "all clients can reach them"
+        )
     if spec.get("type") == "LoadBalancer":
         ranges = tuple(spec.get("loadBalancerSourceRanges") or ())
         if not ranges:
-            yield "the load balancer has no source ranges, so it accepts clients from all addresses"
+            yield (
+                "spec.loadBalancerSourceRanges is empty, so the load balancer accepts "
+                "clients from all addresses"
+            )
         for one in _whole_worlds(ranges):
             yield f"the source ranges {', '.join(map(str, ranges))} cover all addresses ({one})"
 
@@ -50,7 +56,9 @@ LOAD_BALANCERS = Rule(
         "load-balancers",
         "A load balancer accepts only listed source ranges",
         "attackers soon try to log in to a login node that is open to all addresses",
-        "set loadBalancerSourceRanges (for login nodes: login.source_ranges in the stack's config)",
+        "remove spec.externalIPs, and list only your users' address ranges in "
+        "spec.loadBalancerSourceRanges (for login nodes: login.source_ranges in the stack's "
+        "config)",
     ),
     _load_balancers,
 )
@@ -77,7 +85,13 @@ def _network_policies(resources: Sequence[Resource], _: Allowed) -> Iterator[tup
         }
         for direction in ("Ingress", "Egress"):
             if direction not in held:
-                yield workload, f"no network policy in the namespace covers {direction} of the pods"
+                yield (
+                    workload,
+                    (
+                        f"no network policy of the type {direction} in the namespace selects the "
+                        "pods"
+                    ),
+                )
 
     return over(resources, judge)
 
@@ -99,7 +113,8 @@ NETWORK_POLICIES = StackRule(
         "network-policies",
         "Network policies cover both directions of every workload's traffic",
         "pods without a network policy can reach everything, and everything can reach them",
-        "give the pods labels that a network policy selects, or add a network policy for the pods",
+        "give the pods labels that a network policy of this type selects, or add such a "
+        "network policy",
     ),
     _network_policies,
 )
@@ -134,8 +149,10 @@ RBAC = Rule(
     About(
         "rbac",
         "Roles list each right, and do not let an account give itself or others further rights",
-        "wildcards and verbs such as escalate allow unintended actions, such as reading Secrets",
-        "list only the resources and verbs that are needed",
+        "wildcards, verbs such as escalate, and roles such as cluster-admin allow "
+        "unintended actions, such as reading Secrets",
+        "list only the needed resources and verbs in a role, and bind such a role instead "
+        "of admin or cluster-admin",
     ),
     _rbac,
 )
@@ -159,7 +176,8 @@ NAMESPACES = Rule(
         "Each namespace has labels that say which pods Kubernetes admits, and that make Kubernetes"
         " log pods that break the Pod Security level `baseline`",
         "without these labels, defaults of the cluster decide which pods may start",
-        f"set the labels {_POD_SECURITY}/enforce and {_POD_SECURITY}/audit",
+        f"set the label {_POD_SECURITY}/enforce to privileged, baseline or restricted, and "
+        f"the label {_POD_SECURITY}/audit to baseline or restricted",
     ),
     _namespaces,
 )

@@ -48,9 +48,14 @@ def read(config: Mapping[str, str], project: str, rules: Collection[str]) -> All
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, (key, *first["loc"])))
-        raise ConfigError(f"{place}: {first['msg']}; see docs/policy.md") from None
+        raise ConfigError(
+            f"{place}: {first['msg']}; correct this setting (docs/policy.md describes it)"
+        ) from None
     except ValueError as error:
-        raise ConfigError(f"{key}: expected JSON: {error}; see docs/policy.md") from None
+        raise ConfigError(
+            f"{key}: invalid JSON: {error}; write the setting as YAML in the stack file "
+            "(docs/policy.md describes it)"
+        ) from None
     for rule in allowed.exceptions:
         if rule not in rules:
             known = ", ".join(sorted(rules))

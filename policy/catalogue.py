@@ -49,7 +49,8 @@ IDLE_EXCEPTIONS = StackRule(
         "idle-exceptions",
         "Every exception matches a resource of the stack",
         "an unused exception would apply to any later resource with that name",
-        "remove the exception from policy.exceptions in the stack's config",
+        "correct the pattern of the exception in policy.exceptions in the stack's config, "
+        "or remove the exception",
         Level.ADVISORY,
     ),
     _idle_exceptions,

@@ -81,7 +81,8 @@ REPLACED_DATA = StackRule(
         "A preview of an existing stack replaces no workload that has its own data",
         "the old pods end before the new ones start, so slurmctld or the database is down until"
         " the new pods run",
-        "revert the edit of a fixed field (name, selector, serviceName, podManagementPolicy)",
+        "restore the old value of the field that Kubernetes cannot change in place (name, "
+        "selector, serviceName or podManagementPolicy)",
     ),
     _replaced_data,
 )

@@ -111,7 +111,8 @@ NON_ROOT = Rule(
         "non-root",
         "No container runs as root, unless its daemon requires it",
         "root in a container is root on the node, limited only by restrictions of the kernel",
-        "set runAsNonRoot: true and a runAsUser other than 0",
+        "set runAsNonRoot: true and a runAsUser other than 0 in the securityContext; if the "
+        "daemon requires root, add the resource to policy.exceptions in the stack's config",
     ),
     _non_root,
 )
@@ -140,8 +141,8 @@ ADDED_CONTAINERS = Rule(
         " capabilities",
         "the exceptions for slurmd cover its whole pod, but only slurmd may run as root or have "
         "capabilities",
-        "remove 'user' and 'capabilities' from the container, or add the nodeset to "
-        "policy.exceptions",
+        "remove 'user' and 'capabilities' from the container in "
+        "nodesets[].pod.init_containers, or add the nodeset to policy.exceptions",
     ),
     _added_containers,
 )

@@ -32,8 +32,9 @@ IMAGES = Rule(
     About(
         "images",
         "Images have a digest, or a tag derived from their content, and an allowed registry",
-        "behind any other name, the content can change, so a node could run other code with the"
-        " rights of this image",
+        "under a tag that is not derived from the content, or in a registry of other "
+        "people, the content can change, so a node could run other code with the rights of "
+        "this image",
         "name the image by its digest, and push it to the stack's registry or add its registry to"
         " policy.registries in the stack's config",
     ),
@@ -45,7 +46,10 @@ def _charts(resource: Resource, _: Allowed) -> Iterator[str]:
     if kind(resource) in ("Release", "Chart") and "helm.sh" in resource.type:
         version = at(resource.props, "version")
         if not _EXACT.fullmatch(str(version or "")):
-            yield f"chart {at(resource.props, 'chart')} has no exact version: {version or 'none'}"
+            yield (
+                f"chart {at(resource.props, 'chart')} requires an exact version, but its "
+                f"version is: {version or 'none'}"
+            )
 
 
 CHARTS = Rule(

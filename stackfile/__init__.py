@@ -94,7 +94,10 @@ def parse(text: str) -> Any:
 _EARLIER: Final = ("could not find expected ':'", "found unexpected end of stream")
 """Problems of PyYAML that begin in an earlier line, with the key or the quote."""
 _PROBLEMS: Final = (
-    (r"(could not find expected ':')", r"\1; put a space after the ':' of a key"),
+    (
+        r"(could not find expected ':')",
+        "this line has no ': ' after its key; write it as 'key: value'",
+    ),
     (
         r"found unexpected end of stream",
         ("the text that begins here has no closing quote; add the quote"),
@@ -199,7 +202,10 @@ def _key(key: Any, namespace: str | None) -> str:
             return ":".join(parts)
         case [package, "config", name]:
             return f"{package}:{name}"  # an old syntax of keys
-    raise StackFileError(f"config: {key}: expected a key of the form <namespace>:<name>")
+    raise StackFileError(
+        f"config: {key}: expected a key of the form <namespace>:<name> with exactly one "
+        "colon, such as slurmstack:cluster_name"
+    )
 
 
 def _value(key: str, value: Any) -> ConfigValue:
@@ -241,8 +247,8 @@ class _Loader(yaml.SafeLoader):
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         if re.fullmatch(r"[-+]?0[0-7_]+", node.value):
             raise yaml.constructor.ConstructorError(
-                problem=f"{node.value} is an octal number; remove the leading zero, or put text in"
-                " quotes",
+                problem=f"{node.value} begins with 0, so YAML reads it as an octal number; "
+                "remove the leading zero, or put the value in quotes if it is text",
                 problem_mark=node.start_mark,
             )
         return super().construct_yaml_int(node)

@@ -256,8 +256,9 @@ class Nodeset(Model):
         if chosen.largest_min() > self.replicas:
             raise cross_field(
                 "on_demand",
-                f"min: {chosen.largest_min()}: expected at most 'replicas' of the nodeset, which "
-                f"is {self.replicas}",
+                f"min: {chosen.largest_min()}: expected at most 'replicas' of the nodeset, "
+                f"which is {self.replicas}; lower 'min' in 'on_demand' and in its "
+                "'schedule', or raise 'replicas'",
             )
         names = node_names(self.name, self.replicas)
         for name in chosen.keep:
@@ -273,7 +274,7 @@ class Nodeset(Model):
             raise cross_field(
                 "cpu_request",
                 f"{self.cpu_request:g}: expected at most 'cpus' of the nodeset, which is "
-                f"{self.cpus}",
+                f"{self.cpus}; lower 'cpu_request', or raise 'cpus'",
             )
         return self
 

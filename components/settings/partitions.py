@@ -101,14 +101,14 @@ class Partition(Model):
         if self.default_time and parse_time(self.default_time) > parse_time(self.max_time):
             raise cross_field(
                 "default_time",
-                f"'{self.default_time}': expected at most max_time of the partition, which is "
-                f"{self.max_time}",
+                f"'{self.default_time}': expected at most max_time of the partition, which "
+                f"is {self.max_time}; lower 'default_time', or raise 'max_time'",
             )
         if self.min_nodes and self.max_nodes and self.min_nodes > self.max_nodes:
             raise cross_field(
                 "min_nodes",
                 f"{self.min_nodes}: expected at most max_nodes of the partition, which is "
-                f"{self.max_nodes}",
+                f"{self.max_nodes}; lower 'min_nodes', or raise 'max_nodes'",
             )
         if self.allow_qos and self.deny_qos:
             raise cross_field(

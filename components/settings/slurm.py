@@ -168,8 +168,8 @@ class Timeouts(Model):
         if self.unkillable_step < 5 * self.message:
             raise cross_field(
                 "unkillable_step",
-                f"{self.unkillable_step}: expected at least {5 * self.message}, "
-                f"which is five times message ({self.message})",
+                f"{self.unkillable_step}: expected at least {5 * self.message}, which is "
+                f"five times message ({self.message}); raise this number, or lower 'message'",
             )
         return self
 
@@ -226,7 +226,9 @@ class _Source(Model):
     @model_validator(mode="after")
     def _is_one(self) -> Self:
         if (self.text is None) == (self.file is None):
-            raise cross_field("text", "expected exactly one of 'text' and 'file'; set one of them")
+            raise cross_field(
+                "text", "expected exactly one of 'text' and 'file'; remove one of them, or add one"
+            )
         problem = self.problem(self.text) if self.text is not None else None
         if problem:
             raise cross_field("text", f"'{(self.text or '')[:40]}': {problem}")
@@ -241,7 +243,11 @@ class Script(_Source):
     """A script that begins with `#!`: its text, or a file in the project."""
 
     def problem(self, text: str) -> str | None:
-        return None if text.startswith("#!") else "expected a script that begins with '#!'"
+        return (
+            None
+            if text.startswith("#!")
+            else ("expected a script that begins with '#!', such as '#!/bin/sh'")
+        )
 
 
 class Lua(_Source):
@@ -249,7 +255,14 @@ class Lua(_Source):
 
     def problem(self, text: str) -> str | None:
         missing = [name for name in _LUA_FUNCTIONS if name not in text]
-        return f"add the function {missing[0]}, which slurmctld calls" if missing else None
+        return (
+            (
+                f"the script lacks the function {missing[0]}, which slurmctld calls; add this "
+                "function"
+            )
+            if missing
+            else None
+        )
 
 
 LEVELS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -302,8 +315,8 @@ class Switch(Model):
         if leaf == bool(self.switches):
             raise cross_field(
                 "name",
-                f"'{self.name}': a switch is above other switches, or above nodes; set either "
-                "'switches', or at least one of 'nodes' and 'nodesets'",
+                f"'{self.name}': a switch is above either other switches or nodes; set "
+                "either 'switches', or at least one of 'nodes' and 'nodesets', but not both",
             )
         return self
 
@@ -352,11 +365,23 @@ class Topology(Model):
         }
         for name in ("labels", "switches", "blocks", "block_sizes"):
             if getattr(self, name) and name not in parts[self.kind]:
-                raise cross_field(name, f"has no effect with kind: {self.kind}; remove {name}")
+                raise cross_field(
+                    name,
+                    f"has no effect, because slurm.topology.kind is '{self.kind}'; remove "
+                    f"'{name}', or change 'kind'",
+                )
         if self.kind == "tree" and not (self.switches or self.labels):
-            raise cross_field("switches", "kind: tree requires switches; add switches, or labels")
+            raise cross_field(
+                "switches",
+                "is required, because slurm.topology.kind is 'tree'; add 'switches', or "
+                "'labels' instead",
+            )
         if self.kind == "block" and not (self.blocks or self.labels):
-            raise cross_field("blocks", "kind: block requires blocks; add blocks, or labels")
+            raise cross_field(
+                "blocks",
+                "is required, because slurm.topology.kind is 'block'; add 'blocks', or "
+                "'labels' instead",
+            )
         return self
 
     @model_validator(mode="after")
@@ -369,7 +394,10 @@ class Topology(Model):
                     "labels", f"cannot be combined with '{name}'; remove one of the two settings"
                 )
         for key in duplicates(key for keys in self.levels() for key in keys):
-            raise cross_field("labels", f"'{key}' is in two levels; keep it in only one")
+            raise cross_field(
+                "labels",
+                f"two entries of this list stand for the label '{key}'; keep only one of them",
+            )
         return self
 
     def levels(self) -> tuple[tuple[str, ...], ...]:
@@ -389,7 +417,9 @@ class Topology(Model):
                 )
         for child in duplicates(children):
             raise cross_field(
-                "switches", f"'{child}' is below two switches, or twice below one; list it once"
+                "switches",
+                f"switch '{child}' is listed twice in the lists 'switches' of other "
+                "switches; list it only once",
             )
         if name := in_cycle({switch.name: switch.switches for switch in self.switches}):
             raise cross_field(
@@ -505,7 +535,9 @@ class Slurm(Model):
         keys = [key_of(line) for line in self.extra.get("slurm.conf", ())]
         for key in keys:
             if key in _OWNED_KEYS:
-                raise cross_field("extra.slurm.conf", f"'{key}' is reserved; {_OWNED_KEYS[key]}")
+                raise cross_field(
+                    "extra.slurm.conf", f"'{key}' is reserved for the stack; {_OWNED_KEYS[key]}"
+                )
         for key in duplicates(key for key in keys if key not in REPEATABLE):
             raise cross_field("extra.slurm.conf", f"two lines set '{key}'; keep one")
         return self

@@ -163,7 +163,8 @@ def _dns_label(value: str) -> str:
     if len(value) > 63 or not _DNS_LABEL.fullmatch(value):
         raise PydanticCustomError(
             "dns_label",
-            "expected a DNS label: at most 63 lower-case letters, digits, and hyphens between them",
+            "expected a DNS label: at most 63 characters, only a-z, 0-9 and '-', and "
+            "neither the first nor the last is '-'",
         )
     return value
 
@@ -181,7 +182,9 @@ def _is_domain(value: str) -> bool:
 def _object_name(value: str) -> str:
     if not _is_domain(value):
         raise PydanticCustomError(
-            "object_name", "expected a Kubernetes name: lower-case letters, digits, '-' and '.'"
+            "object_name",
+            "expected a Kubernetes name: only a-z, 0-9, '-' and '.', and each part "
+            "between dots begins and ends with a letter or digit",
         )
     return value
 
@@ -191,8 +194,9 @@ def _secret_name(value: object) -> str:
         # Hide the value: it may be the credential itself.
         raise PydanticCustomError(
             "secret",
-            "expected the name of a Secret: lower-case letters, digits, '-' and '.'; put the "
-            "credential itself, encrypted, in the setting 'secrets'",
+            "expected the name of a Secret: only a-z, 0-9, '-' and '.', and each part "
+            "between dots begins and ends with a letter or digit; put the credential "
+            "itself, encrypted, in the setting 'secrets'",
         )
     return value
 
@@ -205,7 +209,7 @@ def _host(value: str) -> str:
         raise PydanticCustomError(
             # The kind "secret" hides the value, because a URL may contain a password.
             "secret" if "@" in value else "host",
-            "expected a host name or address, without scheme, port and path{hint}",
+            "expected a host name or IPv4 address, without scheme, port and path{hint}",
             {"hint": f"; did you mean '{bare}'?" if is_clear and "@" not in value else ""},
         )
     return value
@@ -256,7 +260,9 @@ def _label_key(value: str) -> str:
 def _label_value(value: str) -> str:
     if not _LABEL_NAME.fullmatch(value):
         raise PydanticCustomError(
-            "label_value", "expected a label value: letters, digits, '_', '.', '-'"
+            "label_value",
+            "expected a label value: at most 63 letters, digits, '_', '.' and '-', and "
+            "the first and the last are letters or digits",
         )
     return value
 
@@ -351,7 +357,8 @@ UserName = Annotated[
     matches(
         _USER_NAME,
         "user_name",
-        "a user name: a lower-case letter, then lower-case letters, digits, '_' and '-'",
+        "a user name: at most 32 characters, only a-z, 0-9, '_' and '-', and the first is a "
+        "letter or '_'",
     ),
 ]
 Registry = Annotated[
@@ -386,17 +393,31 @@ SecretUrl = Annotated[
 """A URL that may contain a token. It may be encrypted in the stack file."""
 SecretEntry = Annotated[
     str,
-    matches(_SECRET_ENTRY, "secret_entry", "a Secret's key: letters, digits, '-', '_' and '.'"),
+    matches(
+        _SECRET_ENTRY,
+        "secret_entry",
+        "a Secret's key: at most 253 letters, digits, '-', '_' and '.'",
+    ),
 ]
 Bucket = Annotated[
     str,
-    matches(_BUCKET, "bucket", "a bucket name: 3 to 63 lower-case letters, digits, '.' and '-'"),
+    matches(
+        _BUCKET,
+        "bucket",
+        "a bucket name: 3 to 63 characters, only a-z, 0-9, '.' and '-', and the first and "
+        "the last are letters or digits",
+    ),
 ]
 ObjectPrefix = Annotated[
     str, matches(_PREFIX, "object_prefix", "names separated by '/', such as 'hpc/slurm'")
 ]
 DumpName = Annotated[
-    str, matches(_DUMP, "dump_name", "'latest' or a dump name, such as '1f2e3d4c'")
+    str,
+    matches(
+        _DUMP,
+        "dump_name",
+        "'latest', or the name of a dump: 8 to 64 digits and letters a-f, such as '1f2e3d4c'",
+    ),
 ]
 ChartVersion = Annotated[
     str, matches(_CHART_VERSION, "chart_version", "a full chart version, such as '1.19.6'")
@@ -414,7 +435,14 @@ DnsPattern = Annotated[
 ]
 """A name or a pattern; `*` matches any text without a dot."""
 LdapUri = Annotated[str, AfterValidator(_ldap_uri)]
-Word = Annotated[str, matches(_WORD, "word", "one word of letters, digits and '_', '.', '@', '-'")]
+Word = Annotated[
+    str,
+    matches(
+        _WORD,
+        "word",
+        "one word: a letter, digit or '_', then letters, digits, '_', '.', '@' or '-'",
+    ),
+]
 """Name of an object in Slurm: an account, a QOS, a switch."""
 LabelKey = Annotated[str, AfterValidator(_label_key)]
 LabelValue = Annotated[str, AfterValidator(_label_value)]
@@ -422,7 +450,13 @@ SelectedValue = Annotated[str, AfterValidator(lambda value: value and _label_val
 """Value of a label, which may be empty."""
 ResourceName = Annotated[str, AfterValidator(_resource_name)]
 GpuType = Annotated[
-    str, matches(_GPU_TYPE, "gpu_type", "lower-case letters and digits, such as 'h100'")
+    str,
+    matches(
+        _GPU_TYPE,
+        "gpu_type",
+        "a GPU type: a lower-case letter, then lower-case letters, digits, '_', '.' or '-', "
+        "such as 'h100'",
+    ),
 ]
 DeviceName = Annotated[
     str, matches(_DEVICE, "device_name", "a name in /dev, such as 'fuse' or 'nvidia*'")
@@ -456,9 +490,16 @@ NebiusProject = Annotated[
     str, matches(_NEBIUS_PROJECT, "project", "an id of a Nebius project, such as 'project-e00…'")
 ]
 Region = Annotated[
-    str, matches(_REGION, "region", "a region that ends in a digit, such as 'eu-central-1'")
+    str,
+    matches(
+        _REGION,
+        "region",
+        "a region: lower-case words and a number, joined by '-', such as 'eu-central-1'",
+    ),
 ]
-Preset = Annotated[str, matches(_PRESET, "preset", "a preset, such as '8gpu-128vcpu-1600gb'")]
+Preset = Annotated[
+    str, matches(_PRESET, "preset", "a Nebius preset, such as '8gpu-128vcpu-1600gb'")
+]
 
 
 def _amd64_instance(value: str) -> str:
@@ -529,8 +570,8 @@ def _slurm_time(value: object) -> str:
     if not isinstance(value, str) or not _is_positive_time(value):
         raise PydanticCustomError(
             "slurm_time",
-            "expected a time above zero, in quotes: '2-00:00:00', '04:00:00', '90' (minutes) or"
-            " 'UNLIMITED'",
+            "expected a time above zero, in quotes: '2-00:00:00' (two days), '04:00:00' "
+            "(four hours), '90' (minutes) or 'UNLIMITED'",
         )
     _check_unambiguous(value)
     return value
@@ -583,7 +624,13 @@ SlurmTime = Annotated[
 
 
 PurgeAge = Annotated[
-    str, matches(_PURGE_AGE, "purge_age", "an age, such as '24months', '90days' or '36hours'")
+    str,
+    matches(
+        _PURGE_AGE,
+        "purge_age",
+        "an age: a number from 1 to 9999, then 'hours', 'days' or 'months' without a space, "
+        "such as '90days'",
+    ),
 ]
 
 
@@ -597,7 +644,8 @@ def _cron(value: str) -> str:
         if not _is_cron_field(field, allowed):
             raise PydanticCustomError(
                 "cron",
-                "{name} '{field}': expected numbers from {first} to {last}, ranges, steps, or *",
+                "{name} '{field}': expected numbers from {first} to {last}, ranges such as "
+                "2-5, or *, each with an optional step such as */2, separated by commas",
                 {
                     "field": field,
                     "name": name,
@@ -621,7 +669,8 @@ def _check_that_it_fires(fields: list[str]) -> None:
     if all(least > _LONGEST[month] for month in chosen):
         raise PydanticCustomError(
             "cron",
-            "never fires: no {month} has day {day}; expected a day that the month has",
+            "this schedule never runs, because no {month} has day {day}; choose a day that "
+            "the month has",
             {"month": calendar.month_name[min(chosen)], "day": least},
         )
 
@@ -684,7 +733,9 @@ def _seconds(value: object) -> object:
     if match:
         seconds = int(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[match[2]]
         hint = f"; did you mean {seconds}?" if seconds <= _WEEK else f", at most {_WEEK}"
-        raise PydanticCustomError("seconds", "expected whole seconds{hint}", {"hint": hint})
+        raise PydanticCustomError(
+            "seconds", "expected a whole number of seconds{hint}", {"hint": hint}
+        )
     return _number(value)
 
 
@@ -693,7 +744,7 @@ def _days(value: object) -> object:
     if match:
         days = int(match[1]) * {"d": 1, "w": 7}[match[2]]
         raise PydanticCustomError(
-            "days", "expected whole days; did you mean {days}?", {"days": days}
+            "days", "expected a whole number of days; did you mean {days}?", {"days": days}
         )
     return _number(value)
 
@@ -723,7 +774,7 @@ def _cidr(value: str) -> str:
     if network is None and (meant := _network_of(value)):
         raise PydanticCustomError(
             "cidr",
-            "is one address of a range; did you mean the range '{meant}'?",
+            "is an address in the middle of a range; did you mean the range '{meant}'?",
             {"meant": meant},
         )
     if network is None or "%" in value:
@@ -764,7 +815,8 @@ def _scalar(value: object) -> object:
         return value
     raise PydanticCustomError(
         "scalar",
-        "expected a number, true, false, or a text without spaces, quotes, '#' and backslashes",
+        "expected a number, true, false, or text that is not empty and has no spaces, "
+        "quotes, '#' or backslashes",
     )
 
 
@@ -794,7 +846,8 @@ def _path(value: str) -> str:
     if not _PATH.fullmatch(value) or {".", ".."} & set(value.split("/")):
         raise PydanticCustomError(
             "path",
-            "expected an absolute path, such as '/data', without special characters or a final '/'",
+            "expected an absolute path, such as '/data': only letters, digits, '_', '.', "
+            "'@', '-' and '/', no final '/', and no part '.' or '..'",
         )
     return value
 
@@ -802,13 +855,18 @@ def _path(value: str) -> str:
 def _project_file(value: str) -> str:
     path = PurePosixPath(value)
     if not value or path.is_absolute() or ".." in path.parts:
-        raise PydanticCustomError("project_file", "expected a relative path inside the project")
+        raise PydanticCustomError(
+            "project_file", "expected a relative path inside the project, without '..'"
+        )
     return value
 
 
 ProjectFile = Annotated[str, AfterValidator(_project_file)]
 ParameterName = Annotated[
-    str, matches(_PARAMETER, "parameter_name", "a parameter name: letters, digits and '_'")
+    str,
+    matches(
+        _PARAMETER, "parameter_name", "a parameter name: a letter, then letters, digits or '_'"
+    ),
 ]
 Scalar = Annotated[
     Any,
@@ -847,7 +905,9 @@ def parse_ssh_key(value: str) -> str:
     if not _is_whole(data):
         raise ValueError("the key is cut off, or has bytes after its end; copy the whole key")
     if not comment.isprintable():
-        raise ValueError("expected one key on one line")
+        raise ValueError(
+            "expected one key on one line; list each further key as an entry of its own"
+        )
     return f"{kind} {blob} {comment}".strip()
 
 

@@ -79,8 +79,8 @@ def _preemption(settings: Settings) -> Warnings:
         yield (
             "slurm.preemption.mode",
             (
-                f"{chosen.mode}: has no effect, because slurm.preemption.type is 'none'; set"
-                " slurm.preemption.type, or remove 'mode'"
+                f"{chosen.mode}: has no effect, because slurm.preemption.type is 'none'; set "
+                "slurm.preemption.type to 'partition_prio' or 'qos', or remove 'mode'"
             ),
         )
     if chosen.type == "partition_prio" and _has_one_tier(settings):
@@ -96,8 +96,9 @@ def _preemption(settings: Settings) -> Warnings:
         yield (
             "slurm.preemption.type",
             (
-                "qos: no QOS in accounting.qos has the setting 'preempt', so no job is preempted"
-                " unless an administrator allows it with sacctmgr; set accounting.qos[].preempt"
+                "qos: no QOS in accounting.qos has the setting 'preempt', so no job is "
+                "preempted unless an administrator allows it with sacctmgr; in a QOS of "
+                "accounting.qos, list in 'preempt' the QOS whose jobs it may preempt"
             ),
         )
 
@@ -124,7 +125,8 @@ def _replaced_checks(settings: Settings) -> Warnings:
         yield (
             "slurm.extra.slurm.conf",
             (
-                f"HealthCheckProgram: Slurm runs this program in place of {what}; remove this"
-                " line, and set health.script, which runs after the checks"
+                f"HealthCheckProgram: Slurm runs this program in place of {what}; remove "
+                "this line, and start the program in health.script, which Slurm runs after "
+                "the stack's checks"
             ),
         )

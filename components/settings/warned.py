@@ -94,8 +94,9 @@ def _unknown_labels(settings: Settings) -> Warnings:
                 yield (
                     f"{place}.node_selector.{label}",
                     (
-                        f"'{value}': the deploy gives no machine this label, so pods stay pending"
-                        " unless you add the label with kubectl; remove it from node_selector"
+                        f"'{value}': the deploy gives no machine this label, so the pods "
+                        "stay pending; add the label to machines with kubectl, or remove "
+                        "the label from node_selector"
                     ),
                 )
 
@@ -176,8 +177,9 @@ def _no_default_partition(settings: Settings) -> Warnings:
         yield (
             "partitions",
             (
-                f"{', '.join(each.name for each in settings.partitions)}: none has default: true,"
-                " so Slurm refuses jobs that name no partition; add it to one partition"
+                f"{', '.join(each.name for each in settings.partitions)}: none of these "
+                "partitions has 'default: true', so Slurm refuses jobs that name no "
+                "partition; add 'default: true' to one of them"
             ),
         )
 
@@ -194,8 +196,9 @@ def _unknown_levels(settings: Settings) -> Warnings:
             yield (
                 "slurm.topology.labels",
                 (
-                    f"'{label}': is not the name of a level; if it is a label, nodes without this"
-                    f" label have no place in the topology; {remedy}"
+                    f"'{label}': is not the name of a level, so the deploy reads it as the "
+                    "key of a label; nodes without this label have no place in the "
+                    f"topology; {remedy}"
                 ),
             )
 

@@ -616,16 +616,16 @@ _LABEL = "expected a DNS label"
 _DOMAIN = "expected a DNS domain"
 _OBJECT = "expected a Kubernetes name"
 _SECRET = "expected the name of a Secret"
-_HOST = "expected a host name or address"
+_HOST = "expected a host name or IPv4 address"
 _UNIT = "with its unit, such as '512MiB'"
 _TIME = "expected a time above zero, in quotes"
 _WORD = "expected one word"
-_REGION = "expected a region that ends in a digit, such as 'eu-central-1'"
+_REGION = "expected a region: lower-case words and a number"
 _KEY_OF_KUBERNETES = "expected a Kubernetes key"
 _USER = "expected a user name"
 _PATH = "expected an absolute path, such as '/data'"
 _INSIDE = "expected a relative path inside the project"
-_SCALAR = "expected a number, true, false, or a text without spaces"
+_SCALAR = "expected a number, true, false, or text that is not empty and has no spaces"
 _PARAMETER = "expected a parameter name"
 _TEXT = "expected text; put it in quotes"
 _CAPABILITY = "expected a capability, such as 'NET_ADMIN'"
@@ -634,19 +634,19 @@ _DEVICE = "expected a name in /dev, such as 'fuse'"
 _NO_SCRIPT = "expected a script that begins with '#!'"
 _RANGE = "expected an address range, such as '10.0.0.0/16'"
 _ALL = "contains all addresses; expected a narrower range, such as '10.0.0.0/16'"
-_MEANT = "is one address of a range; did you mean the range '"
+_MEANT = "is an address in the middle of a range; did you mean the range '"
 _MOMENT = "expected a date and time with a time zone"
 _SERVER = "expected a server URL, such as 'ldaps://ldap.example.org'"
 _OPTION = "expected a mount option"
 _LINE = "expected one line of text that is not empty"
 _LINES = "expected text that is not empty and has no control characters"
-_AGE = "expected an age, such as '24months'"
+_AGE = "expected an age: a number from 1 to 9999"
 _ACCOUNT = "expected an account or QOS name: at most 40 characters"
 _PROJECT = "expected an id of a Nebius project"
 _SHARES = "expected a whole number of at least 0, or 'parent'"
 _THING = "expected 'account NAME', 'user NAME account NAME', 'qos NAME' or 'user NAME account"
 _CRON = "expected five cron fields"
-_DUMP = "expected 'latest' or a dump name"
+_DUMP = "expected 'latest', or the name of a dump"
 _BUCKET = "expected a bucket name: 3 to 63"
 _OBJECTS = "expected names separated by '/'"
 _URL = "expected an http or https URL, such as 'https://hooks.example.org/1'"
@@ -778,7 +778,7 @@ WORDS: dict[str, dict[Any, str]] = {
         "٣GiB": _UNIT,
     },
     "nodesets[0].ephemeral_storage": {"1TB": _UNIT},
-    "nodesets[0].gpus.type": {"H100": "expected lower-case letters and digits", 100: _TEXT},
+    "nodesets[0].gpus.type": {"H100": "expected a GPU type", 100: _TEXT},
     "nodesets[0].gpus.resource": {
         "gpu": "expected a Kubernetes resource, such as 'nvidia.com/gpu'",
         "nvidia.com/": "expected a Kubernetes key",
@@ -1039,9 +1039,9 @@ WORDS: dict[str, dict[Any, str]] = {
         "*/0 * * * *": "minute '",
         "0  3 * * *": _CRON,
         "0,,5 3 * * *": "minute '",
-        "0 3 31 2 *": "never fires: no February has day 31",
-        "0 3 30,31 2 *": "never fires: no February has day 30",
-        "0 3 31 4,6,9-11/2 *": "never fires: no April has day 31",
+        "0 3 31 2 *": "this schedule never runs, because no February has day 31",
+        "0 3 30,31 2 *": "this schedule never runs, because no February has day 30",
+        "0 3 31 4,6,9-11/2 *": "this schedule never runs, because no April has day 31",
         3: _TEXT,
     },
     "accounting.backup.size": {"20": _UNIT},
@@ -1546,7 +1546,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("slurm.task_epilog.text", "#\n", "slurm.task_epilog.text", r"'#\n'", _NO_SCRIPT),
     ("health.script.text", "exit", "health.script.text", "'exit'", _NO_SCRIPT),
     ("slurm.job_submit_lua.text", "return 1", "slurm.job_submit_lua.text", "'return 1'",
-     "add the function slurm_job_submit, which slurmctld calls"),
+     "the script lacks the function slurm_job_submit, which slurmctld calls"),
     ("health.script", {"file": "/x"}, "health.script.file", '"/x"', _INSIDE),
     ("health.node_states", [], "health.node_states", "[]", "1 or more items"),
     ("health.node_states", ["alloc"], "health.node_states", "['alloc']", "add 'any' or 'idle'"),
@@ -1572,22 +1572,22 @@ RULES: list[tuple[str, object, str, str, str]] = [
           ("gpu-count", {"count": None}, "gpu-count.count", "null", "a number, at least 0"),
       )),
     ("slurm.job_submit_lua", {"text": "slurm_job_submit"}, "slurm.job_submit_lua.text",
-     "'slurm_job_submit'", "add the function slurm_job_modify, which slurmctld calls"),
-    ("slurm.topology.kind", "none", "slurm.topology.switches", "kind: none", "remove switches"),
+     "'slurm_job_submit'", "the script lacks the function slurm_job_modify, which slurmctld calls"),
+    ("slurm.topology.kind", "none", "slurm.topology.switches", "kind is 'none'", "remove 'switches'"),
     ("slurm.topology", {**FULL["slurm"]["topology"], "block_sizes": [2]},
-     "slurm.topology.block_sizes", "kind: tree", "remove block_sizes"),
-    ("slurm.topology", {"kind": "tree"}, "slurm.topology.switches", "kind: tree",
-     "requires switches; add switches, or labels"),
-    ("slurm.topology", {"kind": "block"}, "slurm.topology.blocks", "kind: block",
-     "requires blocks; add blocks, or labels"),
-    ("slurm.topology", {"labels": ["zone"]}, "slurm.topology.labels", "kind: none",
-     "remove labels"),
+     "slurm.topology.block_sizes", "kind is 'tree'", "remove 'block_sizes'"),
+    ("slurm.topology", {"kind": "tree"}, "slurm.topology.switches", "is required",
+     "kind is 'tree'; add 'switches', or 'labels' instead"),
+    ("slurm.topology", {"kind": "block"}, "slurm.topology.blocks", "is required",
+     "kind is 'block'; add 'blocks', or 'labels' instead"),
+    ("slurm.topology", {"labels": ["zone"]}, "slurm.topology.labels", "kind is 'none'",
+     "remove 'labels'"),
     ("slurm.topology", {**FULL["slurm"]["topology"], "labels": ["zone"]}, "slurm.topology.labels",
      "", "cannot be combined with 'switches'; remove one"),
     ("slurm.topology", {**_BLOCK, "labels": ["zone"]}, "slurm.topology.labels", "",
      "cannot be combined with 'blocks'; remove one"),
     ("slurm.topology", {**_LABELS, "labels": ["zone", "topology.kubernetes.io/zone"]},
-     "slurm.topology.labels", "'topology.kubernetes.io/zone'", "is in two levels; keep it in"),
+     "slurm.topology.labels", "'topology.kubernetes.io/zone'", "keep only one of them"),
     ("slurm.topology", {**_LABELS, "labels": [f"level-{i}" for i in range(9)]},
      "slurm.topology.labels", "level-0", "at most 8"),
     ("slurm", {"topology": _LABELS, "extra": {"topology.conf": ["A=1"]}},
@@ -1624,7 +1624,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("nodesets[0].kind", "dynamic", "slurm.topology.switches", "'gpu-0'", "kind: static"),
     ("slurm.extra", {"slrum.conf": []}, "slurm.extra.slrum.conf", '"slrum.conf"', "'slurm.conf'"),
     *(("slurm.extra.{slurm.conf}", [f"{key}=x"], "slurm.extra.slurm.conf", f"'{key.lower()}'",
-       f"is reserved; {remedy}")
+       f"is reserved for the stack; {remedy}")
       for key, remedy in (("AuthType", "use auth.type"), ("CredType", "use auth.type"),
                           ("SlurmdSpoolDir", "remove it"), ("SlurmdUser", "remove it"))),
     ("jail.nfs.options", ["hard", "ro"], "jail.nfs.options", "'ro'", "remove 'ro'"),
@@ -2743,12 +2743,12 @@ def test_number_of_mig_slices_must_be_a_multiple_of_gpus() -> None:
         (
             "monitoring.bundled.retention",
             "30d",
-            'monitoring.bundled.retention: "30d": expected whole days; did you mean 30?',
+            'monitoring.bundled.retention: "30d": expected a whole number of days; did you mean 30?',
         ),
         (
             "monitoring.bundled.retention",
             "2 w",
-            'monitoring.bundled.retention: "2 w": expected whole days; did you mean 14?',
+            'monitoring.bundled.retention: "2 w": expected a whole number of days; did you mean 14?',
         ),
         (
             "login.source_ranges[0]",
@@ -2860,7 +2860,10 @@ def written(text: str, folder: Path) -> str:
         ("config: {login: {replicas: 2}}\n", "before it, such as slurmstack:login"),
         ("config: {slurm:login: {replicas: 2}}\n", "did you mean 'slurmstack:login'?"),
         ("config: {SlurmStack:login: {replicas: 2}}\n", "did you mean 'slurmstack:login'?"),
-        ("config: {slurmstack:a: 02000}\n", "02000 is an octal number; remove the leading zero"),
+        (
+            "config: {slurmstack:a: 02000}\n",
+            "02000 begins with 0, so YAML reads it as an octal number",
+        ),
         (
             "config: {slurmstack:secrets: {registry: {secure: v1:abc}}}\n",
             "slurmstack:secrets.registry: is encrypted as a whole: expected a mapping of encrypted",

@@ -389,13 +389,13 @@ def test_node_selector_without_a_matching_machine_causes_a_warning(values: Value
     assert [warning for warning in found if "node_selector" in warning] == [
         (
             "slurmstack:nodesets[gpu].node_selector.pool: 'fast': the deploy gives no machine this"
-            " label, so pods stay pending unless you add the label with kubectl; remove it from"
-            " node_selector"
+            " label, so the pods stay pending; add the label to machines with kubectl, or remove"
+            " the label from node_selector"
         ),
         (
             "slurmstack:placement.controller.node_selector.role: 'control': the deploy gives no"
-            " machine this label, so pods stay pending unless you add the label with kubectl;"
-            " remove it from node_selector"
+            " machine this label, so the pods stay pending; add the label to machines with"
+            " kubectl, or remove the label from node_selector"
         ),
     ]
 
@@ -485,7 +485,7 @@ SCRATCH = {"name": "fast", "path": "/scratch", "host_path": "/srv/scratch"}
         (
             {"slurm": {"extra": {"slurm.conf": ["HealthCheckProgram=/usr/sbin/nhc"]}}},
             "slurm.extra.slurm.conf",
-            "in place of the stack's checks; remove this line, and set health.script",
+            "in place of the stack's checks; remove this line, and start the program in health.script",
         ),
     ],
 )
@@ -586,8 +586,8 @@ TWO_PARTITIONS = [
 def test_partitions_without_a_default_cause_a_warning() -> None:
     (warning,) = warnings(VALID, partitions=TWO_PARTITIONS)
     assert warning == (
-        "slurmstack:partitions: short, long: none has default: true, so Slurm refuses jobs that"
-        " name no partition; add it to one partition"
+        "slurmstack:partitions: short, long: none of these partitions has 'default: true', so Slurm"
+        " refuses jobs that name no partition; add 'default: true' to one of them"
     )
     first, second = TWO_PARTITIONS
     assert warnings(VALID, partitions=[first, {**second, "default": True}]) == []
@@ -613,8 +613,8 @@ def tree(*labels: str) -> Values:
 def test_misspelled_level_of_the_topology_causes_a_warning() -> None:
     zone, rack = warnings(VALID, **tree("zones", "racks", "leaf"))
     assert zone == (
-        "slurmstack:slurm.topology.labels: 'zones': is not the name of a level; if it is a label,"
-        " nodes without this label have no place in the topology; did you mean 'zone'?"
+        "slurmstack:slurm.topology.labels: 'zones': is not the name of a level, so the deploy reads"
+        " it as the key of a label; nodes without this label have no place in the topology; did you mean 'zone'?"
     )
     assert rack.endswith("did you mean 'rack'?")
     assert warnings(VALID, **tree("zone", "rack", "example.org/cabinet", "row")) == []
