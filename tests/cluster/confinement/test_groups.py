@@ -5,6 +5,7 @@ from pathlib import PurePath
 
 import pytest
 
+from components import conventions as c
 from tests.cluster.confinement.groups import LIMIT, LOCKED, groups
 from tests.support.cluster import Cluster
 from tests.support.slurmctld import FIND_SLURMD
@@ -49,6 +50,17 @@ def test_job_of_root_cannot_write_output_to_a_cgroup(cluster: Cluster) -> None:
     )
 
     assert cluster.in_pod(*limit) == before
+
+
+def test_slurmstepd_cannot_create_or_replace_a_file_of_a_cgroup(cluster: Cluster) -> None:
+    """slurmstepd checks a path before it opens the file. A link could change in between, so the
+    library that slurmstepd loads checks the opened file again."""
+    write = f"cat {LIMIT} > /tmp/limit && cat /tmp/limit > {LIMIT}"
+    library = f"export LD_PRELOAD={c.PROGRAMS}/preload.so"
+
+    assert cluster.in_pod("cpu-0", "slurmd", "sh", "-c", f"{write} && echo written") == "written"
+    output = cluster.in_pod("cpu-0", "slurmd", "sh", "-c", f"{library}; ({write}) 2>&1; true")
+    assert "Operation not permitted" in output
 
 
 def test_job_of_root_cannot_read_input_from_a_cgroup(cluster: Cluster) -> None:

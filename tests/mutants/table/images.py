@@ -191,7 +191,8 @@ FAULTS: Final = (
         "images/worker/preload.c",
         "\tif (fd < 0 || !is_of_cgroup(fd))\n",
         "\tif (fd < 0 || !is_of_cgroup(fd) || true)\n",
-        f"{_CLUSTER}/confinement/test_groups.py::test_job_of_root_cannot_write_output_to_a_cgroup",
+        f"{_CLUSTER}/confinement/test_groups.py"
+        "::test_slurmstepd_cannot_create_or_replace_a_file_of_a_cgroup",
         "cluster",
     ),
     Fault(
