@@ -702,12 +702,12 @@ WORDS: dict[str, dict[Any, str]] = {
     "cluster.version": {"v1.33": _MINOR, "1.33.1": _MINOR, "1.29": _MINOR, 1.33: _TEXT},
     "cluster.api_from[0]": {"192.0.2.1/24": _MEANT, "0.0.0.0/0": _ALL},
     "cluster.machines.gpu.platform": {"h100": "expected a Nebius platform"},
-    "cluster.machines.gpu.preset": {"8gpu": "expected a preset"},
+    "cluster.machines.gpu.preset": {"8gpu": "expected a Nebius preset"},
     "cluster.machines.gpu.fabric": {"Fabric 7": _LABEL},
     "cluster.machines.gpu.disk": {"256GB": _UNIT},
     "cluster.machines.gpu.type": {"p5": "expected an instance type", "g5g.metal": _ARM},
     "cluster.system.platform": {"cpu": "expected a Nebius platform"},
-    "cluster.system.preset": {"16": "expected a preset"},
+    "cluster.system.preset": {"16": "expected a Nebius preset"},
     "cluster.system.type": {"large": "expected an instance type", "m7g.4xlarge": _ARM},
     "cluster.release": {"1.34": _RELEASE, "v1.34.4": _RELEASE, "1.30.9": _RELEASE, 1.34: _TEXT},
     "cluster.control_planes[0]": {"Node A": _LABEL},
@@ -1573,7 +1573,13 @@ RULES: list[tuple[str, object, str, str, str]] = [
       )),
     ("slurm.job_submit_lua", {"text": "slurm_job_submit"}, "slurm.job_submit_lua.text",
      "'slurm_job_submit'", "the script lacks the function slurm_job_modify, which slurmctld calls"),
-    ("slurm.topology.kind", "none", "slurm.topology.switches", "kind is 'none'", "remove 'switches'"),
+    (
+        "slurm.topology.kind",
+        "none",
+        "slurm.topology.switches",
+        "kind is 'none'",
+        "remove 'switches'",
+    ),
     ("slurm.topology", {**FULL["slurm"]["topology"], "block_sizes": [2]},
      "slurm.topology.block_sizes", "kind is 'tree'", "remove 'block_sizes'"),
     ("slurm.topology", {"kind": "tree"}, "slurm.topology.switches", "is required",
@@ -1613,7 +1619,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "slurm.topology.switches", "'b'",
      "is below itself, directly or through other switches; remove 'b' from the list"),
     ("slurm.topology.switches[2].switches", ["left", "left"], "slurm.topology.switches", "'left'",
-     "list it once"),
+     "list it only once"),
     ("slurm.topology.switches[1].name", "left", "slurm.topology.switches", "'left'", "unique name"),
     ("slurm.topology.switches[0].nodesets", ["gpus"], "slurm.topology.switches", "'gpus'",
      "did you mean 'gpu'?"),
@@ -2743,12 +2749,18 @@ def test_number_of_mig_slices_must_be_a_multiple_of_gpus() -> None:
         (
             "monitoring.bundled.retention",
             "30d",
-            'monitoring.bundled.retention: "30d": expected a whole number of days; did you mean 30?',
+            (
+                'monitoring.bundled.retention: "30d": expected a whole'
+                " number of days; did you mean 30?"
+            ),
         ),
         (
             "monitoring.bundled.retention",
             "2 w",
-            'monitoring.bundled.retention: "2 w": expected a whole number of days; did you mean 14?',
+            (
+                'monitoring.bundled.retention: "2 w": expected a whole'
+                " number of days; did you mean 14?"
+            ),
         ),
         (
             "login.source_ranges[0]",

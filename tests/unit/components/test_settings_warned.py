@@ -485,7 +485,10 @@ SCRATCH = {"name": "fast", "path": "/scratch", "host_path": "/srv/scratch"}
         (
             {"slurm": {"extra": {"slurm.conf": ["HealthCheckProgram=/usr/sbin/nhc"]}}},
             "slurm.extra.slurm.conf",
-            "in place of the stack's checks; remove this line, and start the program in health.script",
+            (
+                "in place of the stack's checks;"
+                " remove this line, and start the program in health.script"
+            ),
         ),
     ],
 )
@@ -614,7 +617,8 @@ def test_misspelled_level_of_the_topology_causes_a_warning() -> None:
     zone, rack = warnings(VALID, **tree("zones", "racks", "leaf"))
     assert zone == (
         "slurmstack:slurm.topology.labels: 'zones': is not the name of a level, so the deploy reads"
-        " it as the key of a label; nodes without this label have no place in the topology; did you mean 'zone'?"
+        " it as the key of a label; nodes without this label have no place in the topology;"
+        " did you mean 'zone'?"
     )
     assert rack.endswith("did you mean 'rack'?")
     assert warnings(VALID, **tree("zone", "rack", "example.org/cabinet", "row")) == []
