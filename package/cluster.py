@@ -15,6 +15,7 @@ from components.composition import SlurmArgs
 from components.conventions import PROJECT
 from components.exports import exports
 from components.settings import Settings, SettingsError, from_values
+from package import assumed
 from package.arguments import SlurmClusterArgs
 
 TYPE: Final = f"{PROJECT}:index:SlurmCluster"
@@ -33,10 +34,8 @@ class SlurmCluster(pulumi.ComponentResource):
     kubeconfig) and `domain` (the domain of the cluster's DNS). Paths of files in the settings are
     relative to the working directory.
 
-    All arguments may contain outputs of other resources. If a preview does not know the value of a
-    setting, the preview shows only this component, because most of its resources depend on many
-    settings. If only `kubeconfig` or values of `secrets` are unknown, the preview still shows all
-    resources. Only these two arguments may be secret.
+    All arguments may contain outputs of other resources. If a preview does not know a value, it
+    assumes one that fits, and says so. Only `kubeconfig` and the values of `secrets` may be secret.
     """
 
     alertmanager_url: pulumi.Output[str | None]
@@ -69,24 +68,55 @@ class SlurmCluster(pulumi.ComponentResource):
     def _once_known(
         self, values: Values, secrets: Values | pulumi.Output[Values]
     ) -> pulumi.Input[Values]:
-        """Create the stack as soon as the program knows its settings, and return its outputs."""
+        """Create the stack as soon as the program knows its settings, and return its outputs.
+
+        A preview does not wait for values that it cannot know: see `_create`.
+        """
+        values = assumed.marked(values)
         if isinstance(secrets, pulumi.Output):
             # The code that creates the Kubernetes Secrets marks their values as secret in Pulumi
             # again.
-            opened = pulumi.Output.unsecret(secrets)
+            opened = assumed.marked(pulumi.Output.unsecret(secrets))
             return pulumi.Output.all(self._public(values), opened).apply(self._create_both)
         if _is_plain(values):
             return self._create(values, secrets)
         return self._public(values).apply(lambda known: self._create(known, secrets))
 
-    def _create_both(self, known: Sequence[Values]) -> Values:
+    def _create_both(self, known: Sequence[Values]) -> pulumi.Input[Values]:
         values, secrets = known
-        return self._create(values, secrets)
+        unknown = assumed.unknown_paths(secrets)
+        return self._create(values, assumed.replaced(secrets, dict.fromkeys(unknown, "unknown")))
 
-    def _create(self, values: Values, secrets: Values) -> Values:
-        """Create the stack, and return its outputs by name."""
+    def _create(self, values: Values, secrets: Values) -> pulumi.Input[Values]:
+        """Create the stack, and return its outputs by name.
+
+        For values that a preview does not know, assume other values. Then the outputs are unknown.
+        """
         unseen = {secret: dict.fromkeys(entries, _UNSEEN) for secret, entries in secrets.items()}
-        settings = self._settings({**values, "secrets": unseen})
+        settings = _with_whole_numbers({**values, "secrets": unseen})
+        if not any(assumed.unknown_paths(settings)):
+            return self._create_stack(settings, secrets)
+        found = assumed.assume(settings)
+        if found is None:
+            names = ", ".join(map(assumed.shown, assumed.unknown_paths(settings)))
+            pulumi.log.warn(
+                f"{self._name}: this preview does not know {names}, and can assume no value that "
+                "fits; it shows the component's resources as deleted, although the deploy keeps "
+                "them; if it fails because of a protected resource, run `pulumi up --skip-preview`",
+                self,
+            )
+        else:
+            shown = ", ".join(f"{assumed.shown(path)}: {one}" for path, one in found.items())
+            pulumi.log.warn(
+                f"{self._name}: this preview does not know some values yet, and assumes {shown}; "
+                "the deploy uses the real values",
+                self,
+            )
+            self._create_stack(assumed.replaced(settings, found), secrets)
+        return _unknown()
+
+    def _create_stack(self, values: Values, secrets: Values) -> Values:
+        settings = self._settings(values)
         cluster = clusters.make(settings, pulumi.get_stack())
         if self._kubeconfig is not None:
             cluster = replace(cluster, kubeconfig=self._kubeconfig)
@@ -117,7 +147,7 @@ class SlurmCluster(pulumi.ComponentResource):
 
     def _settings(self, values: Values) -> Settings:
         try:
-            settings = from_values(_with_whole_numbers(values), self._name)
+            settings = from_values(values, self._name)
         except SettingsError as error:
             raise pulumi.RunError(str(error)) from None
         for warning in settings.warnings():
@@ -130,6 +160,15 @@ class SlurmCluster(pulumi.ComponentResource):
 def output_types() -> dict[str, Any]:
     """Return the types of the component's outputs by name."""
     return {name: get_args(output)[0] for name, output in get_annotations(SlurmCluster).items()}
+
+
+def _unknown() -> pulumi.Output[Values]:
+    """Return an output whose value a preview does not know."""
+
+    async def later(result: Any) -> Any:
+        return result
+
+    return pulumi.Output(set(), later(None), later(False))
 
 
 def _is_plain(value: Any) -> bool:

@@ -76,11 +76,62 @@ def make(**changes: Any) -> None:
     SlurmCluster("lab", arguments(**changes))
 
 
-def test_preview_with_an_unknown_setting_shows_only_the_component() -> None:
-    graph = record_program(lambda: make(registry=output("", known=False)))
+@pytest.fixture
+def warned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Warnings of the program."""
+    texts: list[str] = []
+    monkeypatch.setattr(pulumi.log, "warn", lambda text, *_: texts.append(text))
+    return texts
+
+
+def test_preview_assumes_values_that_it_does_not_know(warned: list[str]) -> None:
+    """Without the resources, a preview would show that it deletes those of an earlier deploy."""
+    key = "ssh-ed25519 AAAA"
+
+    def program() -> None:
+        unknown = output("", known=False)
+        nodeset = {"name": "gpu", "replicas": unknown, "cpus": unknown, "memory": unknown}
+        user = {"name": "ada", "uid": 2000, "ssh_keys": [unknown]}
+        make(nodesets=[nodeset], users=[user], registry=unknown, kubeconfig="{}")
+
+    graph = record_program(program)
+
+    assert graph.one("lab-nodeset-gpu-slurmd").inputs["spec"]["replicas"] == 1
+    (text,) = warned
+    assert text.startswith("lab: this preview does not know some values yet, and assumes ")
+    assert "nodesets[0].replicas: 1" in text
+    assert "nodesets[0].memory: 1GiB" in text
+    assert f"users[0].ssh_keys[0]: {key}" in text
+
+
+def test_outputs_are_unknown_while_a_preview_assumes_values() -> None:
+    known: list[Any] = []
+
+    def program() -> None:
+        cluster = SlurmCluster("lab", arguments(registry=output("", known=False)))
+        cluster.report.apply(known.append)
+
+    record_program(program)
+
+    assert known == []
+
+
+def test_preview_without_a_value_that_fits_shows_only_the_component(warned: list[str]) -> None:
+    graph = record_program(lambda: make(nodesets=output([], known=False)))
 
     (cluster,) = graph.of_type(TYPE)
     assert [each for each in graph.resources if each.parent == cluster.urn] == []
+    assert "does not know nodesets" in warned[-1]
+    assert "pulumi up --skip-preview" in warned[-1]
+
+
+def test_values_of_an_unknown_mapping_of_secrets_are_assumed() -> None:
+    def program() -> None:
+        make(secrets=output({"pull": {"key": pulumi.UNKNOWN}}, known=False))
+
+    graph = record_program(program)
+
+    assert graph.one("lab-secret-pull").inputs["metadata"]["name"] == "pull"
 
 
 def test_kubeconfig_and_secrets_may_be_unknown() -> None:
