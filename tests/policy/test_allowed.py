@@ -62,7 +62,9 @@ def test_invalid_policy_is_refused_in_one_line(policy: Any, reason: str) -> None
 
 
 def test_invalid_json_is_refused() -> None:
-    with pytest.raises(ConfigError, match="slurmstack:policy: expected JSON"):
+    with pytest.raises(
+        ConfigError, match="slurmstack:policy: invalid JSON: .*; write the setting as YAML"
+    ):
         read({"slurmstack:policy": "{"}, "slurmstack", NAMES)
 
 

@@ -283,7 +283,11 @@ def test_job_submit_script_is_part_of_the_configuration() -> None:
         ("folder", None, "folder: Is a directory; expected a text file in the project"),
         ("bytes.sh", b"\xff\xfe", "bytes.sh: is not text; expected a text file in the project"),
         ("nul\0", None, r"nul\x00: is not text; expected a text file in the project"),
-        ("plain.sh", b"exit 0", "plain.sh: expected a script that begins with '#!'"),
+        (
+            "plain.sh",
+            b"exit 0",
+            "plain.sh: expected a script that begins with '#!', such as '#!/bin/sh'",
+        ),
     ],
 )
 @pytest.mark.parametrize(("key", "read"), [("prolog", config_files), ("task_epilog", script_files)])

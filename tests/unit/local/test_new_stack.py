@@ -161,7 +161,7 @@ def test_question_is_repeated_after_an_invalid_answer() -> None:
     assert "nodesets.0.cpus: this setting has no default; type a value" in lines
     wrong = [line for line in lines if line.startswith("nodesets[")]
     assert [re.split(r", |; |: '", line)[0] for line in wrong] == [
-        'nodesets[0].name: "CPU!": expected a DNS label: at most 63 lower-case letters',
+        'nodesets[0].name: "CPU!": expected a DNS label: at most 63 characters',
         'nodesets[cpu].replicas: "-1": expected at least 0',
         'nodesets[cpu].replicas: "two": expected a whole number',
         'nodesets[cpu].memory: "1GB": expected a whole number from 1 to 9999999 with its unit',
