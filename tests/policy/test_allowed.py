@@ -62,9 +62,8 @@ def test_invalid_policy_is_refused_in_one_line(policy: Any, reason: str) -> None
 
 
 def test_invalid_json_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match="slurmstack:policy: invalid JSON: .*; write the setting as YAML"
-    ):
+    said = r"slurmstack:policy: invalid JSON: .*; write the setting as YAML"
+    with pytest.raises(ConfigError, match=said):
         read({"slurmstack:policy": "{"}, "slurmstack", NAMES)
 
 

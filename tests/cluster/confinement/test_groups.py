@@ -56,11 +56,12 @@ def test_slurmstepd_cannot_create_or_replace_a_file_of_a_cgroup(cluster: Cluster
     """slurmstepd checks a path before it opens the file. A link could change in between, so the
     library that slurmstepd loads checks the opened file again."""
     write = f"cat {LIMIT} > /tmp/limit && cat /tmp/limit > {LIMIT}"
-    library = f"export LD_PRELOAD={c.PROGRAMS}/preload.so"
+    shell = ("cpu-0", "slurmd", "env", f"WRITE={write}", "sh", "-c")
+    library = f"LD_PRELOAD={c.PROGRAMS}/preload.so"
 
-    assert cluster.in_pod("cpu-0", "slurmd", "sh", "-c", f"{write} && echo written") == "written"
-    output = cluster.in_pod("cpu-0", "slurmd", "sh", "-c", f"{library}; ({write}) 2>&1; true")
-    assert "Operation not permitted" in output
+    assert cluster.in_pod(*shell, 'sh -c "$WRITE" && echo written') == "written"
+    refused = cluster.in_pod(*shell, f'{library} sh -c "$WRITE" 2>&1; true')
+    assert "Operation not permitted" in refused
 
 
 def test_job_of_root_cannot_read_input_from_a_cgroup(cluster: Cluster) -> None:
