@@ -85,6 +85,13 @@ class Job(Record):
     comment: str
 
 
+class JobState(Record):
+    """State of a job, without its other fields."""
+
+    id: int = Field(validation_alias="job_id")
+    state: Flags
+
+
 class Partition(Record):
     name: str
     state: Flags = Field(validation_alias=AliasPath("partition", "state"))
@@ -185,20 +192,43 @@ class JobRequest(BaseModel):
     partition: str | None = None
     account: str | None = None
     reservation: str | None = None
+    qos: str | None = None
+    wckey: str | None = None
+    licenses: str | None = None
+    constraints: str | None = None
+    """Features of the nodes, such as `h100&nvlink`."""
+    user_id: int | None = None
+    """The job's owner. Only SlurmUser may submit jobs for others."""
+    group_id: int | None = None
     nodes: int | None = None
+    min_nodes: int | None = None
+    max_nodes: int | None = None
     on_nodes: tuple[str, ...] = ()
     """Names of nodes that the job requires."""
+    excluded_nodes: tuple[str, ...] = ()
+    exclusive: bool = False
     tasks: int | None = None
     cpus_per_task: int | None = None
     memory_per_node: int | None = None
+    """MiB."""
+    memory_per_cpu: int | None = None
+    """MiB."""
     time_limit: int | None = None
     """Minutes."""
     gres_per_node: str | None = None
     """GRES of each node, such as `gres/gpu:2`."""
+    gres_per_task: str | None = None
     array: str | None = None
     hold: bool = False
+    requeue: bool | None = None
+    """Whether Slurm may start the job again."""
     output: str | None = None
     comment: str | None = None
+    admin_comment: str | None = None
+    """Comment that only SlurmUser can set."""
+    control_environment: tuple[str, ...] = ()
+    """Variables in the form `NAME=value` of the prolog and epilog. Their names there begin with
+    `SPANK_`."""
 
     def body(self) -> Answer:
         wanted: dict[str, Any] = {
@@ -209,18 +239,35 @@ class JobRequest(BaseModel):
             "partition": self.partition,
             "account": self.account,
             "reservation": self.reservation,
+            "qos": self.qos,
+            "wckey": self.wckey,
+            "licenses": self.licenses,
+            "constraints": self.constraints,
+            "user_id": None if self.user_id is None else str(self.user_id),
+            "group_id": None if self.group_id is None else str(self.group_id),
             "nodes": None if self.nodes is None else str(self.nodes),
+            "minimum_nodes": self.min_nodes,
+            "maximum_nodes": self.max_nodes,
             "required_nodes": list(self.on_nodes) or None,
+            "excluded_nodes": list(self.excluded_nodes) or None,
+            "shared": ["none"] if self.exclusive else None,
             "tasks": self.tasks,
             "cpus_per_task": self.cpus_per_task,
-            "memory_per_node": None
-            if self.memory_per_node is None
-            else limit(self.memory_per_node),
-            "time_limit": None if self.time_limit is None else limit(self.time_limit),
+            "memory_per_node": _limit(self.memory_per_node),
+            "memory_per_cpu": _limit(self.memory_per_cpu),
+            "time_limit": _limit(self.time_limit),
             "tres_per_node": self.gres_per_node,
+            "tres_per_task": self.gres_per_task,
             "array": self.array,
             "hold": self.hold,
+            "requeue": self.requeue,
             "standard_output": self.output,
             "comment": self.comment,
+            "admin_comment": self.admin_comment,
+            "spank_environment": list(self.control_environment) or None,
         }
         return {"job": {key: value for key, value in wanted.items() if value is not None}}
+
+
+def _limit(value: int | None) -> Answer | None:
+    return None if value is None else limit(value)

@@ -1,0 +1,244 @@
+"""Decide what to do for each gang of pods. The functions have no side effects.
+
+The rules, in the order of a gang's life:
+
+1. A gang whose pods all exist gets a job. The job excludes the nodes whose machines Kubernetes does
+   not allow.
+2. When the job runs, the gang's pods are bound to the job's machines, all or none. If Kubernetes
+   has no room there, the job is cancelled, and the gang gets another job without these nodes.
+3. When all pods have stopped, the job is ended.
+4. If the job ends earlier, or no longer has the node of a pod, the pod is deleted.
+
+A pod counts as running until Kubernetes reports that all its containers have stopped, because its
+CPUs and memory are in use until then.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from agents.bridge.actions import (
+    Action,
+    Bind,
+    Cancel,
+    Evict,
+    Exclude,
+    Finish,
+    Link,
+    Release,
+    Submit,
+    Tell,
+    Unlink,
+)
+from agents.bridge.fit import why_full, why_never
+from agents.bridge.observed import Job, Observed, Pod, Request
+from agents.bridge.shares import places
+from agents.bridge.size import Amounts, largest, subtracted
+
+MISFIT = 60.0
+"""Seconds for which a gang's jobs exclude a node on which Kubernetes had no room for the gang."""
+GATHER = 60.0
+"""Seconds after the start of a job within which all pods of its gang must exist."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the bridge keeps from one plan to the next. A restarted bridge does without it."""
+
+    misfits: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """Unix time until which a gang's jobs exclude a node, by gang and node."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    actions: tuple[Action, ...]
+    memory: Memory
+
+
+def plan(observed: Observed, now: float, memory: Memory = Memory()) -> Plan:
+    """Return all actions for the present state. `now` is the Unix time."""
+    planner = _Planner(observed, now, memory)
+    actions = tuple(planner.actions())
+    return Plan(actions, Memory(planner.misfits))
+
+
+class _Planner:
+    def __init__(self, observed: Observed, now: float, memory: Memory) -> None:
+        self._observed = observed
+        self._now = now
+        self._free: dict[str, Amounts] = {
+            node: machine.free for node, machine in observed.machines.items()
+        }
+        self.misfits = {gang: until for gang, until in memory.misfits.items() if until > now}
+
+    def actions(self) -> Iterator[Action]:
+        pods: dict[str, list[Pod]] = defaultdict(list)
+        jobs: dict[str, list[Job]] = defaultdict(list)
+        for pod in sorted(self._observed.pods, key=lambda pod: (pod.created, pod.uid)):
+            pods[pod.gang].append(pod)
+        for _, job in sorted(self._observed.jobs.items()):
+            jobs[job.gang].append(job)
+        # The gang with the oldest pod comes first, so that no gang starves.
+        for gang in [*pods, *(gang for gang in jobs if gang not in pods)]:
+            yield from self._of_gang(gang, pods[gang], jobs[gang])
+
+    def _of_gang(self, gang: str, pods: Sequence[Pod], jobs: Sequence[Job]) -> Iterator[Action]:
+        live = [job for job in jobs if job.runs or job.waits]
+        waiting = [pod for pod in pods if pod.job is None and _can_start(pod)]
+        for pod in pods:
+            yield from self._of_pod(pod, {job.id for job in live})
+        for job in live:
+            linked = [pod for pod in pods if pod.job == job.id]
+            joining = waiting[: max(0, job.pods - sum(not pod.has_stopped for pod in linked))]
+            waiting = waiting[len(joining) :]
+            yield from (Link(pod, job.id) for pod in joining)
+            yield from self._of_job(job, linked, joining)
+        if waiting:
+            yield from self._of_waiting(gang, waiting, is_late=bool(live))
+
+    # --- Pods -------------------------------------------------------------------------------------
+
+    def _of_pod(self, pod: Pod, live: set[int]) -> Iterator[Action]:
+        if pod.has_stopped:
+            if pod.is_guarded:
+                yield Release(pod)
+        elif pod.problem:
+            yield from self._tell([pod], pod.problem)
+        elif pod.job is not None and pod.job not in live:
+            yield from self._without_job(pod, self._observed.jobs.get(pod.job))
+
+    def _without_job(self, pod: Pod, job: Job | None) -> Iterator[Action]:
+        """Yield what to do with a pod whose job ends, or has ended."""
+        if pod.leaves:
+            return
+        if pod.machine or (job and "CANCELLED" in job.state):
+            state = "+".join(sorted(job.state)) if job else "unknown to Slurm"
+            yield Evict(pod, f"its job {pod.job} is {state}")
+        else:
+            yield Unlink(pod)
+
+    # --- Jobs -------------------------------------------------------------------------------------
+
+    def _of_job(self, job: Job, linked: Sequence[Pod], joining: Sequence[Pod]) -> Iterator[Action]:
+        present = [pod for pod in linked if not pod.has_stopped]
+        if joining:
+            return  # the next plan continues, when the pods are linked
+        if not present:
+            yield self._end(job, linked)
+        elif job.waits:
+            yield from self._of_waiting_job(job, present)
+        else:
+            yield from self._of_running_job(job, present)
+
+    def _end(self, job: Job, stopped: Sequence[Pod]) -> Action:
+        if job.waits or not any(pod.machine for pod in stopped):
+            return Cancel(job.id, "its pods are gone")
+        return Finish(job.id, all(pod.has_succeeded for pod in stopped))
+
+    def _of_waiting_job(self, job: Job, present: Sequence[Pod]) -> Iterator[Action]:
+        request = present[0].request
+        excluded = self._excluded(job.gang, request) if request else job.excluded
+        if excluded != job.excluded:
+            yield Exclude(job.id, excluded)
+        yield from self._tell(present, f"job {job.id} waits in Slurm: {job.reason}")
+
+    def _of_running_job(self, job: Job, present: Sequence[Pod]) -> Iterator[Action]:
+        nodes = {
+            self._observed.machines[node].name: node
+            for node in job.shares
+            if node in self._observed.machines
+        }
+        bound = [pod for pod in present if pod.machine]
+        for pod in bound:
+            if pod.machine not in nodes and not pod.leaves:
+                yield Evict(pod, f"its job {job.id} no longer has the machine {pod.machine}")
+        unbound = [pod for pod in present if not pod.machine]
+        if not unbound:
+            return
+        if not bound and len(unbound) < job.pods:
+            yield from self._gather(job, unbound)
+            return
+        yield from self._bind(job, bound, unbound, nodes)
+
+    def _gather(self, job: Job, unbound: Sequence[Pod]) -> Iterator[Action]:
+        if self._now - job.started < GATHER:
+            yield from self._tell(unbound, f"{len(unbound)} of {job.pods} pods of its gang exist")
+        else:
+            yield from self._give_back(job, unbound, "pods of its gang are missing")
+
+    def _bind(
+        self,
+        job: Job,
+        bound: Sequence[Pod],
+        unbound: Sequence[Pod],
+        nodes: Mapping[str, str],
+    ) -> Iterator[Action]:
+        taken = [(pod, nodes[pod.machine]) for pod in bound if pod.machine in nodes]
+        chosen = places(job, taken, unbound)
+        misfits = dict(self._misfits(chosen)) if chosen else {}
+        if chosen and not misfits:
+            machines = self._observed.machines
+            yield Bind(job.id, tuple((pod, machines[node].name) for pod, node in chosen))
+            return
+        details = "; ".join(f"{node}: {text}" for node, text in sorted(misfits.items()))
+        why = details or "its nodes have no room for its pods"
+        if bound:
+            # Do not cancel the job: the other pods of the gang run.
+            yield from self._tell(unbound, f"job {job.id}: {why}")
+            return
+        for node in misfits:
+            self.misfits[job.gang, node] = self._now + MISFIT
+        yield from self._give_back(job, unbound, why)
+
+    def _give_back(self, job: Job, unbound: Sequence[Pod], why: str) -> Iterator[Action]:
+        """Cancel a job that cannot start its pods. The pods get another job."""
+        # Unlink first: the user has not cancelled the job, so its pods must not be deleted with it.
+        yield from (Unlink(pod) for pod in unbound)
+        yield Cancel(job.id, why)
+
+    def _misfits(self, chosen: Sequence[tuple[Pod, str]]) -> Iterator[tuple[str, str]]:
+        """Yield nodes on which Kubernetes has no room for their pods. If all have room, take it."""
+        free, fits = dict(self._free), True
+        for pod, node in chosen:
+            if pod.request is None or node not in free:
+                fits = False
+                yield node, "the node has no machine in Kubernetes"
+                continue
+            machine = self._observed.machines[node]
+            why = why_never(pod.request.spec, machine) or why_full(pod.request.size, free[node])
+            if why:
+                fits = False
+                yield node, why
+            free[node] = subtracted(free[node], pod.request.size)
+        if fits:
+            self._free = free
+
+    # --- Pods without a job -----------------------------------------------------------------------
+
+    def _of_waiting(self, gang: str, waiting: Sequence[Pod], *, is_late: bool) -> Iterator[Action]:
+        first = waiting[0]
+        if not is_late and len(waiting) < first.gang_size:
+            text = f"{len(waiting)} of {first.gang_size} pods of its gang exist"
+            yield from self._tell(waiting, text)
+        elif first.request:
+            sizes = [pod.request.size for pod in waiting if pod.request]
+            request = replace(first.request, size=largest(sizes))
+            yield Submit(gang, request, tuple(waiting), self._excluded(gang, request))
+
+    def _excluded(self, gang: str, request: Request) -> frozenset[str]:
+        """Return the nodes whose machines Kubernetes does not allow."""
+        return frozenset(
+            node
+            for node, machine in self._observed.machines.items()
+            if (gang, node) in self.misfits
+            or why_never(request.spec, machine)
+            or why_full(request.size, machine.room)
+        )
+
+    def _tell(self, pods: Sequence[Pod], text: str) -> Iterator[Action]:
+        return (Tell(pod, text) for pod in pods if pod.said != text)
+
+
+def _can_start(pod: Pod) -> bool:
+    gone = pod.machine or pod.leaves or pod.has_stopped
+    return not gone and not pod.is_held_back and pod.request is not None

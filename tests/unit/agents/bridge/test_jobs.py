@@ -1,0 +1,99 @@
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from agents.bridge.identity import Identity
+from agents.bridge.jobs import comment, job_request, read_comment
+from agents.bridge.observed import Request
+from agents.bridge.wishes import Wishes
+from tests.unit.agents.bridge.things import spec, wanted
+
+GIB = Decimal(2**30)
+
+
+def body(pods: int = 1, size: dict[str, Decimal] | None = None, **wishes: Any) -> dict[str, Any]:
+    identity = Identity("alice", 1001, 1002, "vision")
+    amounts = {"cpu": Decimal(2), "memory": GIB} if size is None else size
+    request = Request("lab/train", identity, Wishes(**wishes), spec(), amounts)
+    made = job_request("g", request, pods, frozenset({"n-1", "n-0"}), wanted()).body()
+    content: dict[str, Any] = made["job"]
+    return content
+
+
+def number(value: int) -> dict[str, Any]:
+    return {"set": True, "infinite": False, "number": value}
+
+
+def test_job_belongs_to_the_user_and_holds_what_the_pod_requests() -> None:
+    made = body()
+
+    assert (made["name"], made["user_id"], made["group_id"]) == ("lab/train", "1001", "1002")
+    assert (made["account"], made["partition"]) == ("vision", "pods")
+    assert (made["tasks"], made["cpus_per_task"], made["nodes"]) == (1, 2, "1")
+    assert made["memory_per_node"] == number(1024)
+    assert made["excluded_nodes"] == ["n-0", "n-1"]
+    assert made["requeue"] is False
+
+
+def test_memory_of_a_gang_is_a_part_of_each_cpu() -> None:
+    made = body(pods=3)
+
+    assert made["tasks"] == 3
+    assert made["memory_per_cpu"] == number(512)
+    assert "memory_per_node" not in made
+    assert "nodes" not in made
+
+
+def test_pod_without_requests_gets_a_cpu_and_the_default_memory() -> None:
+    made = body(size={})
+
+    assert made["cpus_per_task"] == 1
+    assert "memory_per_node" not in made
+
+
+def test_gpus_are_counted_for_each_pod() -> None:
+    made = body(pods=2, size={"nvidia.com/gpu": Decimal(4)})
+
+    assert made["tres_per_task"] == "gres/gpu:4"
+
+
+def test_wishes_reach_the_job() -> None:
+    made = body(
+        name="night",
+        partition="long",
+        qos="high",
+        time_limit=5,
+        constraints="h100|a100",
+        gres="gpu:2",
+        exclusive=True,
+        memory_per_node=2048,
+        licenses="matlab:1",
+        reservation="maintenance",
+        wckey="thesis",
+    )
+
+    assert (made["name"], made["partition"], made["qos"]) == ("night", "long", "high")
+    assert made["time_limit"] == number(5)
+    assert made["constraints"] == "(h100|a100)&pods"
+    assert made["tres_per_node"] == "gres/gpu:2"
+    assert made["shared"] == ["none"]
+    assert made["memory_per_node"] == number(2048)
+    assert (made["licenses"], made["reservation"]) == ("matlab:1", "maintenance")
+    assert made["wckey"] == "thesis"
+
+
+def test_users_cannot_choose_a_priority() -> None:
+    """Slurm would accept each priority, because the bridge submits as SlurmUser."""
+    assert "priority" not in body(priority=1_000_000)
+
+
+def test_gang_is_found_again_in_the_comment_of_its_job() -> None:
+    text = comment("PodGroup/lab/mpi/1", 2)
+
+    assert read_comment(text) == {"gang": "PodGroup/lab/mpi/1", "pods": 2}
+
+
+@pytest.mark.parametrize("text", ["", "my comment", "slurmstack:bridge:", "slurmstack:bridge:{}"])
+def test_job_with_another_comment_is_not_the_bridges(text: str) -> None:
+    assert read_comment(text) is None

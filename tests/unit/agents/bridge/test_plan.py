@@ -1,0 +1,262 @@
+"""What the bridge does in each situation. The histories in test_histories.py combine them."""
+
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+from agents import labels
+from agents.bridge.actions import (
+    Action,
+    Bind,
+    Cancel,
+    Evict,
+    Exclude,
+    Finish,
+    Link,
+    Release,
+    Submit,
+    Tell,
+    Unlink,
+)
+from agents.bridge.fit import Machine
+from agents.bridge.identity import Identity
+from agents.bridge.observed import Job, Observed, Pod, Request, Share
+from agents.bridge.plan import GATHER, MISFIT, Memory, plan
+from agents.bridge.wishes import Wishes
+from tests.unit.agents.bridge.things import spec
+
+NOW = 1000.0
+ALICE = Identity("alice", 1001, 1001, None)
+RUNS = frozenset({"RUNNING"})
+
+
+def pod(name: str = "a", cpus: int = 1, **more: Any) -> Pod:
+    size = {"cpu": Decimal(cpus)}
+    request = Request("lab/a", ALICE, Wishes(), spec(more.pop("spec", None)), size)
+    content = {"gang": "g", "gang_size": 1, "request": request, **more}
+    return Pod("lab", name, f"uid-{name}", "1", NOW, **content)
+
+
+def linked(name: str = "a", **more: Any) -> Pod:
+    return pod(name, job=7, finalizers=(labels.BRIDGE,), **more)
+
+
+def job(*state: str, pods: int = 1, **more: Any) -> Job:
+    shares = more.pop("shares", {"n-0": Share(4, 0)} if "RUNNING" in state else {})
+    return Job(7, "g", pods, frozenset(state), started=NOW, shares=shares, **more)
+
+
+def machine(name: str = "m-0", cpus: int = 4, **more: Any) -> Machine:
+    amounts = {"cpu": Decimal(cpus)}
+    content = {"labels": {}, "taints": (), "is_cordoned": False, "free": amounts, "room": amounts}
+    return Machine(name, **{**content, **more})
+
+
+def planned(
+    *pods: Pod, jobs: tuple[Job, ...] = (), now: float = NOW, **machines: Machine
+) -> tuple[Action, ...]:
+    known = {name.replace("_", "-"): one for name, one in machines.items()} or {"n-0": machine()}
+    return plan(Observed(pods, {one.id: one for one in jobs}, known), now).actions
+
+
+# --- Before the job runs -------------------------------------------------------------------------
+
+
+def test_new_pod_gets_a_job_without_the_nodes_that_kubernetes_forbids() -> None:
+    selective = pod(spec={"nodeSelector": {"pool": "gpu"}})
+    good = machine("m-1", labels={"pool": "gpu"})
+
+    (submit,) = planned(selective, n_0=machine(), n_1=good)
+
+    assert isinstance(submit, Submit)
+    assert submit.excluded == {"n-0"}
+
+
+def test_room_that_only_pods_of_the_bridge_use_does_not_exclude_a_node() -> None:
+    """Slurm itself counts these pods. Without the node, Slurm could not plan for its release."""
+    full = machine(free={"cpu": Decimal(0)})
+
+    (submit,) = planned(pod(), n_0=full)
+
+    assert isinstance(submit, Submit)
+    assert submit.excluded == frozenset()
+
+
+def test_gang_waits_until_all_its_pods_exist() -> None:
+    one, other = pod("a", gang_size=2), pod("b", cpus=3, gang_size=2)
+
+    (tell,) = planned(one)
+    (submit,) = planned(one, other)
+
+    assert isinstance(tell, Tell)
+    assert "1 of 2 pods" in tell.text
+    assert isinstance(submit, Submit)
+    assert submit.request.size["cpu"] == 3, "the job has room for the largest pod in each place"
+
+
+def test_pod_with_a_scheduling_gate_waits() -> None:
+    assert planned(pod(is_held_back=True)) == ()
+
+
+def test_pod_that_can_never_run_is_told_why_once() -> None:
+    wrong = pod(request=None, problem="no rule")
+
+    assert planned(wrong) == (Tell(wrong, "no rule"),)
+    assert planned(replace(wrong, said="no rule")) == ()
+
+
+def test_pods_are_linked_before_anything_else_happens() -> None:
+    waiting = pod()
+
+    assert planned(waiting, jobs=(job("RUNNING"),)) == (Link(waiting, 7),)
+
+
+def test_pending_job_follows_the_machines_and_its_pods_say_why_they_wait() -> None:
+    waiting = linked()
+
+    actions = planned(waiting, jobs=(job("PENDING", reason="Priority"),), n_0=machine(cpus=0))
+
+    assert actions == (
+        Exclude(7, frozenset({"n-0"})),
+        Tell(waiting, "job 7 waits in Slurm: Priority"),
+    )
+
+
+def test_job_without_pods_is_cancelled() -> None:
+    for state in ("PENDING", "RUNNING"):
+        (cancel,) = planned(jobs=(job(state),))
+        assert isinstance(cancel, Cancel)
+
+
+# --- When the job runs ---------------------------------------------------------------------------
+
+
+def test_all_pods_of_a_gang_are_bound_together() -> None:
+    one, other = linked("a", cpus=2), linked("b", cpus=2)
+    shares = {"n-0": Share(2, 0), "n-1": Share(2, 0)}
+
+    (bind,) = planned(
+        one,
+        other,
+        jobs=(job("RUNNING", pods=2, shares=shares),),
+        n_0=machine("m-0"),
+        n_1=machine("m-1"),
+    )
+
+    assert bind == Bind(7, ((one, "m-0"), (other, "m-1")))
+
+
+def test_gang_with_a_missing_pod_gives_its_job_back_after_a_time() -> None:
+    lonely = linked("a", gang_size=2)
+    running = job("RUNNING", pods=2)
+
+    (tell,) = planned(lonely, jobs=(running,))
+    actions = planned(lonely, jobs=(running,), now=NOW + GATHER)
+
+    assert isinstance(tell, Tell)
+    assert [type(action) for action in actions] == [Unlink, Cancel]
+
+
+def test_node_without_room_in_kubernetes_is_excluded_from_the_next_job_for_a_time() -> None:
+    full = {"n-0": machine(free={"cpu": Decimal(0)})}
+    made = plan(Observed((linked(),), {7: job("RUNNING")}, full), NOW)
+
+    assert [type(action) for action in made.actions] == [Unlink, Cancel]
+
+    def excluded(now: float, memory: Memory) -> frozenset[str]:
+        (submit,) = plan(Observed((pod(),), {}, full), now, memory).actions
+        assert isinstance(submit, Submit)
+        return submit.excluded
+
+    assert excluded(NOW + 1, made.memory) == {"n-0"}
+    assert excluded(NOW + MISFIT + 1, made.memory) == frozenset()
+
+
+def test_pod_that_is_larger_than_its_job_is_not_bound() -> None:
+    """The owner of a pending job can make the job smaller."""
+    actions = planned(linked(cpus=4), jobs=(job("RUNNING", shares={"n-0": Share(1, 0)}),))
+
+    assert not any(isinstance(action, Bind) for action in actions)
+
+
+def test_two_gangs_do_not_take_the_same_room() -> None:
+    room = machine(cpus=4)
+    first, second = linked("a", cpus=3), pod("b", cpus=3, gang="h", job=8)
+    other = replace(job("RUNNING"), id=8, gang="h")
+
+    actions = planned(first, second, jobs=(job("RUNNING"), other), n_0=room)
+
+    assert [action.job for action in actions if isinstance(action, Bind)] == [7]
+
+
+def test_replacement_of_a_pod_takes_its_place_in_the_job() -> None:
+    ended = linked("a", machine="m-0", has_stopped=True, gang_size=2)
+    other = linked("b", machine="m-0", cpus=2, gang_size=2)
+    new = pod("c", cpus=2, gang_size=2)
+    running = job("RUNNING", pods=2, shares={"n-0": Share(4, 0)})
+
+    assert Link(new, 7) in planned(ended, other, new, jobs=(running,))
+    joined = replace(new, job=7)
+    assert Bind(7, ((joined, "m-0"),)) in planned(ended, other, joined, jobs=(running,))
+
+
+def test_running_gang_goes_on_if_kubernetes_has_no_room_for_a_replacement() -> None:
+    other = linked("b", machine="m-0", gang_size=2)
+    new = linked("c", cpus=2, gang_size=2)
+    full = machine(free={"cpu": Decimal(1)})
+
+    (tell,) = planned(other, new, jobs=(job("RUNNING", pods=2),), n_0=full)
+
+    assert isinstance(tell, Tell)
+    assert "too little 'cpu' is free in Kubernetes" in tell.text
+
+
+# --- The end -------------------------------------------------------------------------------------
+
+
+def test_job_ends_when_the_last_pod_has_stopped() -> None:
+    stopped = linked("a", machine="m-0", has_stopped=True, has_succeeded=True)
+    first = replace(stopped, finalizers=())
+    last = replace(first, name="b", uid="uid-b")
+    running = job("RUNNING", pods=2)
+
+    still = replace(last, has_stopped=False, leaves=True)
+    assert not any(isinstance(one, Finish) for one in planned(first, still, jobs=(running,)))
+    assert planned(first, last, jobs=(running,)) == (Finish(7, success=True),)
+    failed = replace(last, has_succeeded=False)
+    assert planned(first, failed, jobs=(running,)) == (Finish(7, success=False),)
+
+
+def test_pod_that_has_stopped_is_released() -> None:
+    done = linked(machine="m-0", has_stopped=True)
+
+    assert Release(done) in planned(done, jobs=(job("COMPLETED"),))
+
+
+def test_bound_pod_is_deleted_when_its_job_ends() -> None:
+    bound = linked(machine="m-0")
+    for state in ("CANCELLED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "SUSPENDED"):
+        (evict,) = planned(bound, jobs=(job(state, "COMPLETING"),))
+        assert isinstance(evict, Evict), state
+        assert state in evict.why
+
+    assert planned(replace(bound, leaves=True), jobs=(job("CANCELLED"),)) == ()
+
+
+def test_unbound_pod_is_deleted_only_if_its_job_was_cancelled() -> None:
+    waiting = linked()
+
+    assert isinstance(planned(waiting, jobs=(job("CANCELLED"),))[0], Evict)
+    assert planned(waiting, jobs=(job("NODE_FAIL"),)) == (Unlink(waiting),)
+    assert planned(waiting) == (Unlink(waiting),)
+
+
+def test_pod_on_a_node_that_the_job_has_lost_is_deleted() -> None:
+    """The owner of a job can reduce its nodes."""
+    kept, lost = linked("a", machine="m-0"), linked("b", machine="m-1")
+    running = job("RUNNING", pods=2)
+
+    (evict,) = planned(kept, lost, jobs=(running,), n_0=machine("m-0"), n_1=machine("m-1"))
+
+    assert isinstance(evict, Evict)
+    assert evict.pod == lost
