@@ -59,7 +59,7 @@ def test_slurmstepd_cannot_create_or_replace_a_file_of_a_cgroup(cluster: Cluster
     shell = ("cpu-0", "slurmd", "env", f"WRITE={write}", "sh", "-c")
     library = f"LD_PRELOAD={c.PROGRAMS}/preload.so"
 
-    assert cluster.in_pod(*shell, 'sh -c "$WRITE" && echo written') == "written"
+    assert cluster.in_pod(*shell, 'sh -c "$WRITE" && echo written').split() == ["written"]
     refused = cluster.in_pod(*shell, f'{library} sh -c "$WRITE" 2>&1; true')
     assert "Operation not permitted" in refused
 
