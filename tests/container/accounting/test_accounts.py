@@ -276,7 +276,7 @@ def test_account_with_jobs_is_removed_only_if_configured(accounts: Accounts) -> 
 
     assert code == 3
     assert "account lab: cannot be removed: 2 jobs use it" in output
-    assert "add 'account lab' to accounting.remove_with_jobs" in output
+    assert "add 'account lab' to 'accounting.remove_with_jobs'" in output
     assert "lab" in accounts.names("account")
     assert (accounts.state(running), accounts.state(waiting)) == ("RUNNING", "PENDING")
 

@@ -367,7 +367,7 @@ def test_container_without_infiniband_starts_on_a_node_without_infiniband(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ("--container-name=a/b --container-image=x", "expected at most 128 letters"),
+        ("--container-name=a/b --container-image=x", "expected 1 to 128 letters"),
         ("--container-name=a:b --container-image=x", "expected auto, create, exec or no_exec"),
         ("--container-workdir=here --container-image=x", "expected an absolute path"),
         ("--container-mounts=here --container-image=x", "expected a path that begins"),

@@ -96,7 +96,7 @@ def test_pushed_image_can_be_pulled_by_its_recorded_digest(
 
     found = build.share(client, [reference], report)
 
-    assert "commit it" in build.pin(found, keep=False, root=root)
+    assert "commit this file" in build.pin(found, keep=False, root=root)
     assert digests.known(root) == found
     pulled = client.images.pull(f"{reference.rpartition(':')[0]}@{found[reference]}")
     assert pulled.id == id_
