@@ -136,7 +136,8 @@ def test_refuses_a_different_image_under_the_same_tag(
 
     theirs = build.share(client, [reference], report)
 
-    message = f"the registry has the digest {theirs[reference]}, but .* has {ours[reference]}; find out"
+    new, old = theirs[reference], ours[reference]
+    message = f"the registry has the digest {new}, but .* has {old}; find out"
     with pytest.raises(BuildError, match=message):
         build.pin(theirs, keep=keep, root=root)
     assert digests.known(root) == ours
