@@ -52,8 +52,6 @@ UNHEALTHY: Final = f"{DOMAIN}/unhealthy"
 CONDITION_UNHEALTHY: Final = "SlurmNodeUnhealthy"
 """Type of the Node condition that the reconciler sets together with the taint."""
 
-JOB: Final = f"{DOMAIN}/job"
-"""Label with the Slurm job that holds the resources of a pod of agents/bridge."""
 BRIDGE: Final = f"{DOMAIN}/bridge"
 """Finalizer of these pods. Kubernetes keeps a deleted pod until agents/bridge has seen that all its
 containers have stopped."""

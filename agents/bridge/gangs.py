@@ -183,8 +183,6 @@ def _of_worker_set(pod: Pod, owners: Owners) -> Membership:
     if found is None:
         raise GangError(f"LeaderWorkerSet '{name}': does not exist; delete the pod")
     size = _size(f"{_LWS}/size", annotations.get(f"{_LWS}/size", "1"))
-    # The controller creates the workers only after the leader has a node, unless it is told
-    # otherwise. A group with such a leader starts pod by pod.
     return _together(pod, "LeaderWorkerSet", found.metadata, size, index)
 
 

@@ -15,9 +15,6 @@ from agents.bridge.shares import share
 from agents.bridge.wanted import Wanted
 from agents.slurm import JobRequest
 
-COMPLETED: Final = "USR1"
-FAILED: Final = "USR2"
-"""Signals that end a job."""
 _SCRIPT: Final = """#!/bin/sh
 # Pods of Kubernetes use the resources of this job. The bridge ends the job after its pods.
 trap 'exit 0' USR1

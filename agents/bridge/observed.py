@@ -100,10 +100,6 @@ class Job:
         return bool(self.state & ENDING)
 
     @property
-    def has_ended(self) -> bool:
-        return bool(self.state & ENDED) and not self.state & {"COMPLETING"}
-
-    @property
     def runs(self) -> bool:
         return "RUNNING" in self.state and not self.is_ending and "CONFIGURING" not in self.state
 

@@ -175,9 +175,11 @@ class _Planner:
     ) -> Iterator[Action]:
         taken = [(pod, nodes[pod.machine]) for pod in bound if pod.machine in nodes]
         chosen = places(job, taken, unbound)
-        misfits = dict(self._misfits(chosen)) if chosen else {}
+        misfits = self._misfits(chosen or ())
         if chosen and not misfits:
             machines = self._observed.machines
+            for pod, node in chosen:
+                self._free[node] = _less(self._free[node], pod)
             yield Bind(job.id, tuple((pod, machines[node].name) for pod, node in chosen))
             return
         details = "; ".join(f"{node}: {text}" for node, text in sorted(misfits.items()))
@@ -196,22 +198,19 @@ class _Planner:
         yield from (Unlink(pod) for pod in unbound)
         yield Cancel(job.id, why)
 
-    def _misfits(self, chosen: Sequence[tuple[Pod, str]]) -> Iterator[tuple[str, str]]:
-        """Yield nodes on which Kubernetes has no room for their pods. If all have room, take it."""
-        free, fits = dict(self._free), True
+    def _misfits(self, chosen: Sequence[tuple[Pod, str]]) -> dict[str, str]:
+        """Return why Kubernetes has no room for the pods, by node."""
+        free, misfits = dict(self._free), {}
         for pod, node in chosen:
             if pod.request is None or node not in free:
-                fits = False
-                yield node, "the node has no machine in Kubernetes"
+                misfits[node] = "the node has no machine in Kubernetes"
                 continue
             machine = self._observed.machines[node]
             why = why_never(pod.request.spec, machine) or why_full(pod.request.size, free[node])
             if why:
-                fits = False
-                yield node, why
-            free[node] = subtracted(free[node], pod.request.size)
-        if fits:
-            self._free = free
+                misfits[node] = why
+            free[node] = _less(free[node], pod)
+        return misfits
 
     # --- Pods without a job -----------------------------------------------------------------------
 
@@ -242,3 +241,8 @@ class _Planner:
 def _can_start(pod: Pod) -> bool:
     gone = pod.machine or pod.leaves or pod.has_stopped
     return not gone and not pod.is_held_back and pod.request is not None
+
+
+def _less(free: Amounts, pod: Pod) -> Amounts:
+    """Return what is free beside a pod."""
+    return subtracted(free, pod.request.size) if pod.request else free

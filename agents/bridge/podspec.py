@@ -1,4 +1,4 @@
-"""Fields of pods, machines and owners of pods that the bridge reads from Kubernetes' API.
+"""Fields of pods and taints that the bridge reads from Kubernetes' API.
 
 The names are those of the API, in Python's spelling. The decoder drops all other fields, because
 they are most of an answer.
@@ -80,18 +80,6 @@ class _Affinity(_Fields, frozen=True):
     node_affinity: _NodeAffinity = _NodeAffinity()
 
 
-class _Claim(_Fields, frozen=True):
-    claim_name: str
-
-
-class _Volume(_Fields, frozen=True):
-    persistent_volume_claim: _Claim | None = None
-
-
-class Gate(_Fields, frozen=True):
-    name: str
-
-
 class Spec(_Fields, frozen=True):
     containers: list[Container]
     init_containers: list[Container] = []
@@ -101,71 +89,16 @@ class Spec(_Fields, frozen=True):
     node_selector: dict[str, str] = {}
     affinity: _Affinity = _Affinity()
     tolerations: list[Toleration] = []
-    scheduling_gates: list[Gate] = []
     scheduler_name: str = ""
     service_account_name: str = "default"
-    volumes: list[_Volume] = []
-
-    def claims(self) -> list[str]:
-        """Return the names of the pod's PersistentVolumeClaims."""
-        claims = [volume.persistent_volume_claim for volume in self.volumes]
-        return [claim.claim_name for claim in claims if claim]
-
-
-class Terminated(_Fields, frozen=True):
-    exit_code: int = 0
-
-
-class State(_Fields, frozen=True):
-    running: msgspec.Raw | None = None
-    terminated: Terminated | None = None
-
-
-class ContainerStatus(_Fields, frozen=True):
-    name: str
-    state: State = State()
-
-
-class Condition(_Fields, frozen=True):
-    type: str
-    status: str
-    message: str = ""
-
-
-class Status(_Fields, frozen=True):
-    phase: str = ""
-    conditions: list[Condition] = []
-    init_container_statuses: list[ContainerStatus] = []
-    container_statuses: list[ContainerStatus] = []
 
 
 class Pod(_Fields, frozen=True):
     metadata: Meta
     spec: Spec
-    status: Status = Status()
-
-
-# --- Machines ------------------------------------------------------------------------------------
 
 
 class Taint(_Fields, frozen=True):
     key: str
     effect: str
     value: str = ""
-
-
-class _MachineSpec(_Fields, frozen=True):
-    unschedulable: bool = False
-    taints: list[Taint] = []
-
-
-class _MachineStatus(_Fields, frozen=True):
-    allocatable: Quantities = {}
-
-
-class Machine(_Fields, frozen=True):
-    """A node of Kubernetes."""
-
-    metadata: Meta
-    spec: _MachineSpec = _MachineSpec()
-    status: _MachineStatus = _MachineStatus()

@@ -1,11 +1,8 @@
-"""Read the settings of the bridge."""
+"""Settings of the bridge."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
-
-from agents import wanted
 
 
 class Rule(BaseModel):
@@ -41,8 +38,3 @@ class Wanted(BaseModel):
 
     def rules_for(self, namespace: str, service_account: str) -> Iterator[Rule]:
         return (rule for rule in self.rules if rule.covers(namespace, service_account))
-
-
-def read(path: Path) -> Wanted:
-    """Read the settings. Raises `WantedError` if the file is unusable."""
-    return wanted.read(path, Wanted)

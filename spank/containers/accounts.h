@@ -8,7 +8,7 @@
 struct account {
 	/* Lines of passwd(5) and group(5). */
 	char *user_line, *group_line;
-	/* Line of passwd(5) of SlurmUser, which Slurm's commands require; NULL if there is none. */
+	/* SlurmUser's line in passwd(5), which Slurm's commands require. NULL if there is no such line. */
 	char *slurm_line;
 	/* The home directory; "/" if the user has none. */
 	char *home;

@@ -758,7 +758,7 @@ static pid_t start_container(int container_fd, int keepers_fd, const struct acco
 
 /* ---- join ---- */
 
-/* Returns the image's directory that an earlier step has recorded; NULL if there is none. */
+/* Returns the image's directory from the record of an earlier step, or NULL without a record. */
 static char *earlier_image(int container_fd)
 {
 	return read_text(container_fd, "image", NULL);
