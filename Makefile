@@ -114,7 +114,7 @@ soak: .venv/ready /usr/bin/fuse2fs /usr/bin/faketime  ## Run the long tests, for
 vm: .venv/ready /usr/bin/qemu-system-x86_64  ## Run the tests that require their own kernel, in an emulated Debian machine (takes hours)
 	@$(PY) -m pytest tests/machine --timeout 14400 --lane $@ $(TIMES) $(ARGS)
 
-mutants: .venv/ready /usr/include/slurm/spank.h /usr/include/munge.h  ## Break copies of the code on purpose, and check that the tests fail (ARGS="--tier unit --only agents")
+mutants: .venv/ready /usr/include/slurm/spank.h /usr/include/munge.h .local/bin/docker-registry  ## Break copies of the code on purpose, and check that the tests fail (ARGS="--tier unit --only agents")
 	@$(PY) -m tests.mutants $(ARGS)
 
 bench: .venv/ready .local/bin/docker-registry  ## Measure performance, mostly as ratios of two times in one run (results: docs/benchmarks.md; ARGS="--only confinement")
