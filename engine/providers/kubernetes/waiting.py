@@ -341,7 +341,10 @@ def _pod(live: Manifest, around: Around) -> Progress:
         return DONE
     pods = around.pods(live)
     if at(live, ("status", "phase")) == "Failed":
-        return Progress(failure=pods.trouble() or "the pod failed")
+        reason, message = (at(live, ("status", key)) for key in ("reason", "message"))
+        # The kubelet gives a reason if it rejects or evicts a pod.
+        rejection = f"the pod failed ({reason}): {message or 'no message'}" if reason else ""
+        return Progress(failure=rejection or pods.trouble() or "the pod failed")
     return Progress(note="waiting for the pod", detail=pods.busy(), failure=pods.failure())
 
 

@@ -360,6 +360,19 @@ def test_error_of_a_failed_job_shows_how_its_pod_ended() -> None:
     )
 
 
+# -------------------------------------------------------------------------------------- Pods
+
+POD = Kind("v1", "Pod")
+
+
+def test_error_of_a_rejected_pod_shows_the_reason_of_the_kubelet() -> None:
+    rejected = pod("it", phase="Failed")
+    rejected["status"] |= {"reason": "NodeAffinity", "message": "node(s) didn't match"}
+    assert look(POD, rejected, Cluster({"Pod": [rejected]})).failure == (
+        "the pod failed (NodeAffinity): node(s) didn't match"
+    )
+
+
 # --------------------------------------------------------------------------------- other kinds
 
 SERVICE = Kind("v1", "Service")
