@@ -48,21 +48,30 @@ ground = cluster.make(settings, "dev")
 (nodeset,) = settings.nodesets
 if nodeset.replicas:
     machines = ground.node_classes[nodeset.name]
-    k8s.core.v1.Pod(
+    # Use a controller, which replaces a rejected pod: a kubelet that does not know the new labels
+    # of its node yet rejects a pod with a nodeSelector.
+    k8s.apps.v1.StatefulSet(
         "pod",
         metadata={"name": "pod", "namespace": "default"},
         spec={
-            "nodeSelector": machines.labels,
-            "tolerations": machines.tolerations(),
-            "terminationGracePeriodSeconds": 0,
-            "containers": [
-                {
-                    "name": "pod",
-                    "image": pulumi.Config("test").require("image"),
-                    "command": ["sleep", "3600"],
-                    "imagePullPolicy": "IfNotPresent",
-                }
-            ],
+            "serviceName": "pod",
+            "selector": {"matchLabels": {"app": "pod"}},
+            "template": {
+                "metadata": {"labels": {"app": "pod"}},
+                "spec": {
+                    "nodeSelector": machines.labels,
+                    "tolerations": machines.tolerations(),
+                    "terminationGracePeriodSeconds": 0,
+                    "containers": [
+                        {
+                            "name": "pod",
+                            "image": pulumi.Config("test").require("image"),
+                            "command": ["sleep", "3600"],
+                            "imagePullPolicy": "IfNotPresent",
+                        }
+                    ],
+                },
+            },
         },
         opts=pulumi.ResourceOptions(
             provider=cluster.provider(ground), depends_on=[*ground.ready]

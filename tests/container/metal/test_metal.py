@@ -79,7 +79,7 @@ def test_both_nodes_are_ready_and_match_their_settings(deployed: Lab) -> None:
 
 
 def test_pod_runs_on_the_machine_of_its_nodeset(deployed: Lab) -> None:
-    pod = deployed.kubectl("get", "pod", "pod")
+    pod = deployed.kubectl("get", "pod", "pod-0")
 
     assert pod["spec"]["nodeName"] == "node-1"
     assert pod["status"]["phase"] == "Running"
@@ -129,7 +129,7 @@ def test_removed_machine_is_clean_and_can_join_again(deployed: Lab, edited: dict
         lambda: set(deployed.nodes()) == {"node-0", "node-1"},
         timeout=120,
     )
-    assert deployed.kubectl("get", "pod", "pod")["spec"]["nodeName"] == "node-1"
+    assert deployed.kubectl("get", "pod", "pod-0")["spec"]["nodeName"] == "node-1"
 
 
 def test_cluster_of_another_owner_stays_unchanged(deployed: Lab) -> None:
