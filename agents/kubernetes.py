@@ -31,6 +31,9 @@ _KEEPALIVE = [
 ]
 """Socket options that detect a lost server, even if a stream brings no data for days."""
 
+WATCH = 300
+"""Seconds after which the API server ends a watch."""
+
 Object = dict[str, Any]
 T = TypeVar("T")
 
@@ -45,8 +48,28 @@ class Page(msgspec.Struct, Generic[T]):
     metadata: dict[str, Any] = {}
 
 
+class Event(msgspec.Struct, Generic[T]):
+    """Change of an object in a list."""
+
+    version: str
+    """Version of the list after the change."""
+    object: T | None = None
+    """None if only the list's version is new."""
+    is_deleted: bool = False
+
+
+class _RawEvent(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+class _Versioned(msgspec.Struct):
+    metadata: dict[str, Any]
+
+
 class _Status(msgspec.Struct):
     message: str = ""
+    code: int = 0
 
 
 _ADMISSION = ("denied the request", "denied request", "failed calling webhook")
@@ -114,21 +137,62 @@ class Api:
     ) -> None:
         self._token = token
         self._http = httpx.Client(
-            base_url=url, timeout=TIMEOUT, verify=verify, transport=transport, trust_env=False
+            base_url=url,
+            timeout=TIMEOUT,
+            transport=transport
+            or httpx.HTTPTransport(verify=verify, socket_options=_KEEPALIVE, trust_env=False),
+            trust_env=False,
         )
 
     def items(self, path: str, kind: type[T], **parameters: str) -> Iterator[T]:
         """Yield the objects of all pages of a list, each with the fields of `kind`."""
+        for page in self._pages(path, kind, **parameters):
+            yield from page.items or ()
+
+    def listed(self, path: str, kind: type[T]) -> tuple[list[T], str]:
+        """Return all objects of a list, each with the fields of `kind`, and the list's version."""
+        found: list[T] = []
+        version = ""
+        for page in self._pages(path, kind):
+            found += page.items or ()
+            version = page.metadata["resourceVersion"]
+        return found, version
+
+    def _pages(self, path: str, kind: type[T], **parameters: str) -> Iterator[Page[T]]:
         query = {"limit": str(PAGE), **parameters}
         while True:
             kinds = Page[kind]  # type: ignore[valid-type]  # callers define the type
             # Do not keep the text of a page in memory while the next page arrives.
             page = decoded(f"GET {path}", self._send("GET", path, query=query), kinds)
-            yield from page.items or ()
+            yield page
             following = page.metadata.get("continue")
             if not following:
                 return
             query["continue"] = following
+
+    def watch(self, path: str, kind: type[T], version: str) -> Iterator[Event[T]]:
+        """Yield the changes of a list since `version`, until the API server ends the watch.
+
+        Raises `KubernetesError` with the status GONE if the server no longer knows the version.
+        """
+        request = f"GET {path}"
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(WATCH),
+        }
+        timeout = httpx.Timeout(WATCH + 30, connect=TIMEOUT.connect)
+        try:
+            with self._http.stream(
+                "GET", path, params=query, headers=_headers(self._token), timeout=timeout
+            ) as response:
+                if not response.is_success:
+                    raise _refusal(request, response.status_code, response.read())
+                for line in response.iter_lines():
+                    yield _event(request, line, kind)
+        except (httpx.TransportError, OSError) as error:
+            raise KubernetesError(request, str(error) or type(error).__name__) from error
 
     def ask(
         self, method: str, path: str, body: Object | None = None, *, kind: str = "application/json"
@@ -231,6 +295,18 @@ def decoded(request: str, content: bytes | str, kind: type[T]) -> T:
         raise KubernetesError(
             request, f"the answer has an unexpected format: {error}", httpx.codes.OK
         ) from error
+
+
+def _event(request: str, line: str, kind: type[T]) -> Event[T]:
+    raw = decoded(request, line, _RawEvent)
+    content = bytes(raw.object)
+    if raw.type == "ERROR":
+        status = decoded(request, content, _Status)
+        raise KubernetesError(request, status.message, status.code)
+    version = decoded(request, content, _Versioned).metadata["resourceVersion"]
+    if raw.type == "BOOKMARK":
+        return Event(version)
+    return Event(version, decoded(request, content, kind), raw.type == "DELETED")
 
 
 def _message(content: bytes) -> str:

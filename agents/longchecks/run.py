@@ -33,6 +33,7 @@ from agents.longchecks.registry import END, Check
 from agents.longchecks.series import Record, Series, Target
 from agents.longchecks.wanted import Wanted, nodeset_of
 from agents.slurm import Client, Fault, Job, JobRequest, Node, SlurmError
+from agents.slurm.client import INVALID_JOB_ID
 
 POLL = 10.0
 """Seconds between two reads of Slurm's state."""
@@ -40,8 +41,6 @@ STALE = 12 * 3600
 """Age in seconds. The program does not continue a killed run that is older. Instead, it waits until
 the jobs of the killed run have ended, and then starts a new run."""
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/lib/slurmstack"
-INVALID_JOB_ID = 2017
-"""Slurm's error number for an unknown job (ESLURM_INVALID_JOB_ID in slurm_errno.h)."""
 INVALID_NODE_NAME = 2018
 """Slurm's error number for an unknown node (ESLURM_INVALID_NODE_NAME in slurm_errno.h)."""
 

@@ -5,7 +5,7 @@ request only if slurmrestd certainly has not received that request.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -17,7 +17,17 @@ from pydantic_core import from_json
 from agents.slurm import dataparser
 from agents.slurm.dataparser import VERSION, Answer
 from agents.slurm.errors import Fault, SlurmError
-from agents.slurm.models import Job, JobRequest, Node, Partition, Ping, Reservation, Statistics
+from agents.slurm.models import (
+    Job,
+    JobRequest,
+    JobState,
+    Node,
+    Partition,
+    Ping,
+    Record,
+    Reservation,
+    Statistics,
+)
 from agents.slurm.tokens import Token
 
 TIMEOUT = httpx.Timeout(90, connect=5)
@@ -32,12 +42,15 @@ request: slurmrestd has already repeated its own call to slurmctld."""
 
 AUTHENTICATION_ERROR = 1007
 """SLURM_PROTOCOL_AUTHENTICATION_ERROR of slurm_errno.h."""
+INVALID_JOB_ID = 2017
+"""ESLURM_INVALID_JOB_ID of slurm_errno.h: Slurm does not know the job."""
 ALREADY_DONE = 2021
 """ESLURM_ALREADY_DONE of slurm_errno.h."""
 
 NEVER_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Record)
 _SHOWN = 60
 """Maximum number of characters of a value that an error message quotes."""
 
@@ -96,6 +109,24 @@ class Client:
         """Return all jobs in slurmctld, which keeps ended jobs for `MinJobAge` seconds."""
         return self._read("jobs/", "jobs", tuple[Job, ...])
 
+    def jobs_as(self, kind: type[R]) -> tuple[R, ...]:
+        """Return all jobs in slurmctld, with the fields of `kind`."""
+        return self._read("jobs/", "jobs", tuple[kind, ...])  # type: ignore[valid-type]
+
+    def job_as(self, job_id: int, kind: type[R]) -> R:
+        """Return a job that is no array, with the fields of `kind`."""
+        return self._one(f"job/{job_id}", "jobs", tuple[kind, ...])  # type: ignore[valid-type]
+
+    def job_states(self, job_ids: Iterable[int]) -> dict[int, frozenset[str]]:
+        """Return the states of these jobs. Jobs that slurmctld no longer knows are missing.
+
+        The answer is small: it contains nothing but the states.
+        """
+        # Repeat the key: slurmrestd accepts no list with commas.
+        asked = "&".join(f"job_id={number}" for number in sorted(job_ids))
+        found = self._read(f"jobs/state/?{asked}", "jobs", tuple[JobState, ...])
+        return {one.id: one.state for one in found}
+
     def job(self, job_id: int) -> tuple[Job, ...]:
         """Return the records of one job. A started array has several records."""
         return self._read(f"job/{job_id}", "jobs", tuple[Job, ...])
@@ -121,6 +152,10 @@ class Client:
         The client does not repeat the request, because a new drain may exist by then.
         """
         self._update(node, {"state": ["RESUME"]}, repeat=False)
+
+    def undrain(self, node: str) -> None:
+        """Lift the drain of a node. A node that is DOWN stays DOWN."""
+        self._update(node, {"state": ["UNDRAIN"]}, repeat=False)
 
     def down(self, node: str, reason: str) -> None:
         """Set a node to DOWN. Slurm kills its jobs, and requeues jobs that allow a requeue."""
@@ -161,6 +196,15 @@ class Client:
         except SlurmError as error:
             if error.numbers != (ALREADY_DONE,):
                 raise
+
+    def signal(self, job_id: int, signal: str) -> None:
+        """Send a signal, such as USR1, to the batch script of a job, but not to its children."""
+        query = f"signal={signal}&flags=BATCH_JOB"
+        self._ask("DELETE", f"job/{job_id}?{query}", repeat=True)
+
+    def exclude(self, job_id: int, nodes: Iterable[str]) -> None:
+        """Set the nodes that a pending job must not use."""
+        self._ask("POST", f"job/{job_id}", {"excluded_nodes": sorted(nodes)}, repeat=True)
 
     # --- Requests ---------------------------------------------------------------------------------
 

@@ -215,6 +215,8 @@ class JobRequest(BaseModel):
     """MiB."""
     time_limit: int | None = None
     """Minutes."""
+    priority: int | None = None
+    """Priority that replaces the one that Slurm computes. Only operators may set it."""
     gres_per_node: str | None = None
     """GRES of each node, such as `gres/gpu:2`."""
     gres_per_task: str | None = None
@@ -256,6 +258,7 @@ class JobRequest(BaseModel):
             "memory_per_node": _limit(self.memory_per_node),
             "memory_per_cpu": _limit(self.memory_per_cpu),
             "time_limit": _limit(self.time_limit),
+            "priority": _limit(self.priority),
             "tres_per_node": self.gres_per_node,
             "tres_per_task": self.gres_per_task,
             "array": self.array,

@@ -1,5 +1,6 @@
 """Requests to Kubernetes, and the errors of failed requests."""
 
+import json
 from typing import Any
 
 import httpx
@@ -24,6 +25,52 @@ def test_list_is_read_page_by_page_to_its_end() -> None:
     assert second == {**first, "continue": "next"}
     assert cluster.asked[0].headers["Authorization"] == "Bearer token"
     assert cluster.asked[0].headers["Accept-Encoding"] == "identity"
+
+
+def test_complete_list_has_a_version() -> None:
+    pages = [
+        {"items": [{"n": 1}], "metadata": {"continue": "next", "resourceVersion": "7"}},
+        {"items": [{"n": 2}], "metadata": {"resourceVersion": "7"}},
+    ]
+
+    found, version = api(Answers(nodes=pages)).listed("/api/v1/nodes", dict[str, int])
+    assert (found, version) == ([{"n": 1}, {"n": 2}], "7")
+
+
+def changes(*events: tuple[str, dict[str, Any]]) -> httpx.Response:
+    return httpx.Response(
+        200, text="".join(json.dumps({"type": kind, "object": one}) + "\n" for kind, one in events)
+    )
+
+
+def watched(answer: httpx.Response) -> list[kubernetes.Event[dict[str, Any]]]:
+    return list(api(Answers(nodes=answer)).watch("/api/v1/nodes", dict[str, Any], "5"))
+
+
+def test_watch_yields_each_change_with_the_version_of_the_list() -> None:
+    one, two, late = ({"metadata": {"resourceVersion": version}} for version in ("6", "7", "9"))
+    added, deleted, bookmark = watched(
+        changes(("ADDED", one), ("DELETED", two), ("BOOKMARK", late))
+    )
+
+    assert (added.version, added.object, added.is_deleted) == ("6", one, False)
+    assert (deleted.version, deleted.object, deleted.is_deleted) == ("7", two, True)
+    assert (bookmark.version, bookmark.object) == ("9", None)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        httpx.Response(410, json={"message": "too old resource version"}),
+        changes(("ERROR", {"code": 410, "message": "too old resource version"})),
+    ],
+)
+def test_watch_from_a_version_that_the_server_no_longer_knows_is_an_error(
+    answer: httpx.Response,
+) -> None:
+    with pytest.raises(KubernetesError, match="too old resource version") as caught:
+        watched(answer)
+    assert caught.value.status == httpx.codes.GONE
 
 
 GONE = httpx.Response(410, json={"kind": "Status", "message": "The continue token has expired"})
