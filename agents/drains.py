@@ -22,6 +22,9 @@ START = f"{OWN}start:"
 COST = f"{OWN}cost: "
 """Prefix of the drain reason of a sleeping node on demand. With this node awake, the nodes would
 cost more than the ceiling of costs (`on_demand.ceiling`)."""
+PODS = f"{OWN}pods: "
+"""Prefix of the drain reason of a node that has lost its jobs, while pods of these jobs still run.
+agents/bridge sets and lifts this drain."""
 ROLL = f"{OWN}roll"
 """Prefix of the drain reason of a node whose outdated pod will be replaced when its jobs end."""
 NOT_RESPONDING = "Not responding"

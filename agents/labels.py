@@ -52,6 +52,13 @@ UNHEALTHY: Final = f"{DOMAIN}/unhealthy"
 CONDITION_UNHEALTHY: Final = "SlurmNodeUnhealthy"
 """Type of the Node condition that the reconciler sets together with the taint."""
 
+BRIDGE_LEASE: Final = f"{PROJECT}-bridge"
+"""Lease of the pod of agents/bridge that acts."""
+JOB: Final = f"{DOMAIN}/job"
+"""Label with the Slurm job that holds the resources of a pod of agents/bridge."""
 BRIDGE: Final = f"{DOMAIN}/bridge"
-"""Finalizer of these pods. Kubernetes keeps a deleted pod until agents/bridge has seen that all its
-containers have stopped."""
+"""Label of these pods with the namespace of the stack, because several stacks of a cluster may have
+bridges. Also a finalizer of these pods: Kubernetes keeps a deleted pod until agents/bridge has seen
+that all its containers have stopped.
+
+It is also the key of a taint that keeps other pods off machines that jobs and pods share."""

@@ -1,8 +1,8 @@
-"""The bridge: Slurm decides where and when pods of Kubernetes run.
+"""The bridge: Slurm decides where and when pods of Kubernetes run; see docs/bridge.md.
 
 Each pod, or gang of pods, has one job in Slurm. The job holds the CPUs, memory and GPUs that the
 pods use, on the nodes whose machines run the pods.
 
-So far, this package contains only the decisions. No program carries them out yet, and no stack
-deploys it.
+`cluster` and `records` read Kubernetes and Slurm, `plan` decides, and `carry` acts. `nodes` and
+`server` answer the questions of nodes.
 """

@@ -68,6 +68,18 @@ class Bind:
 
 
 @dataclass(frozen=True)
+class Place:
+    """Let Kubernetes create the volume of a claim for the machine of the claim's pod."""
+
+    pod: Pod
+    claim: str
+    machine: str
+
+    def __str__(self) -> str:
+        return f"create the volume of claim {self.claim} of {_name(self.pod)} for {self.machine}"
+
+
+@dataclass(frozen=True)
 class Evict:
     """Delete a pod whose job no longer holds the pod's resources."""
 
@@ -121,7 +133,41 @@ class Tell:
         return f"tell {_name(self.pod)} why it waits: {self.text}"
 
 
-Action = Submit | Link | Unlink | Exclude | Bind | Evict | Release | Finish | Cancel | Tell
+@dataclass(frozen=True)
+class Refuse:
+    """Say in a pod's condition, and in an event, why the pod cannot run unless somebody acts."""
+
+    pod: Pod
+    text: str
+
+    def __str__(self) -> str:
+        return f"refuse {_name(self.pod)}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Drain:
+    """Let Slurm start no job on a node whose machine runs pods that no job holds resources for."""
+
+    node: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"drain node {self.node}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Undrain:
+    """Lift the drain of a node that the bridge has drained."""
+
+    node: str
+
+    def __str__(self) -> str:
+        return f"undrain node {self.node}"
+
+
+OfPod = Link | Unlink | Place | Evict | Release | Tell | Refuse
+"""Actions that change one pod, or a claim of this pod."""
+Action = Submit | Exclude | Bind | Finish | Cancel | Drain | Undrain | OfPod
 
 
 def _name(pod: Pod) -> str:

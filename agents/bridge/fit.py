@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
+from agents import labels
 from agents.bridge.podspec import Requirement, Spec, Taint, Term, Toleration
 from agents.bridge.size import Amounts
+from agents.bridge.volumes import Needs
 
 _UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
 _KEEPS_OUT: Final = frozenset({"NoSchedule", "NoExecute"})
@@ -35,10 +37,36 @@ class Machine:
     the bridge itself."""
 
 
+def why_unsupported(spec: Spec) -> str:
+    """Return why the bridge cannot schedule a pod at all, or "" if it can.
+
+    Slurm does not know which pods a machine already runs, so it cannot place a pod beside or apart
+    from others.
+    """
+    affinity = spec.affinity
+    asked = {
+        "a required podAffinity": affinity.pod_affinity.required,
+        "a required podAntiAffinity": affinity.pod_anti_affinity.required,
+        "a topologySpreadConstraint with DoNotSchedule": [
+            one
+            for one in spec.topology_spread_constraints
+            if one.when_unsatisfiable == "DoNotSchedule"
+        ],
+        "resourceClaims": spec.resource_claims,
+    }
+    found = [name for name, value in asked.items() if value]
+    if not found:
+        return ""
+    return f"the pod has {' and '.join(found)}, which Slurm cannot honour; remove it from the pod"
+
+
 def why_never(spec: Spec, machine: Machine) -> str:
     """Return why a pod may not run on a machine, even if the machine is empty."""
     taints = [*machine.taints, *([_UNSCHEDULABLE] if machine.is_cordoned else [])]
     for taint in taints:
+        if taint.key == labels.BRIDGE:
+            # This taint keeps off all pods except those of the bridge.
+            continue
         is_tolerated = any(_tolerates(one, taint) for one in spec.tolerations)
         if taint.effect in _KEEPS_OUT and not is_tolerated:
             return f"the pod does not tolerate the taint '{taint.key}'"
@@ -49,6 +77,13 @@ def why_never(spec: Spec, machine: Machine) -> str:
     if required and not meets(required.node_selector_terms, machine):
         return "the machine's labels do not meet the pod's nodeAffinity"
     return ""
+
+
+def why_unmounted(volumes: Needs, machine: Machine) -> str:
+    """Return why a pod's volumes cannot be mounted on a machine, or "" if they can."""
+    if all(meets(terms, machine) for terms in volumes.terms):
+        return ""
+    return "a volume of the pod cannot be mounted on the machine"
 
 
 def why_full(size: Amounts, left: Amounts) -> str:

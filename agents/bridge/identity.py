@@ -18,6 +18,8 @@ class Identity:
     gid: int
     account: str | None
     """None: the user's default account."""
+    may_set_priority: bool = False
+    """Whether the user may set the priority of a job."""
 
 
 def identity(pod: Pod, wishes: Wishes, wanted: Wanted) -> Identity:
@@ -39,7 +41,23 @@ def identity(pod: Pod, wishes: Wishes, wanted: Wanted) -> Identity:
             f"user '{wishes.user}': pods in the namespace '{namespace}' with the service account "
             f"'{account}' may act only as: {known}; correct the annotation"
         )
-    return Identity(chosen[0].user, chosen[0].uid, chosen[0].gid, _account(wishes, chosen[0]))
+    rule = chosen[0]
+    return Identity(
+        rule.user, rule.uid, _gid(wishes, rule), _account(wishes, rule), rule.may_set_priority
+    )
+
+
+def _gid(wishes: Wishes, rule: Rule) -> int:
+    groups = {rule.user: rule.gid, **rule.groups}
+    for name, gid in groups.items():
+        if wishes.group in (name, str(gid)):
+            return gid
+    if wishes.group is None:
+        return rule.gid
+    raise IdentityError(
+        f"group '{wishes.group}': {rule.user} is a member only of: {', '.join(sorted(groups))}; "
+        "correct the annotation"
+    )
 
 
 def _account(wishes: Wishes, rule: Rule) -> str | None:

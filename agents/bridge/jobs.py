@@ -15,6 +15,9 @@ from agents.bridge.shares import share
 from agents.bridge.wanted import Wanted
 from agents.slurm import JobRequest
 
+COMPLETED: Final = "USR1"
+FAILED: Final = "USR2"
+"""Signals that end a job."""
 _SCRIPT: Final = """#!/bin/sh
 # Pods of Kubernetes use the resources of this job. The bridge ends the job after its pods.
 trap 'exit 0' USR1
@@ -50,6 +53,8 @@ def job_request(
         licenses=wishes.licenses,
         constraints=_constraints(wishes.constraints, wanted.feature),
         time_limit=wishes.time_limit,
+        # In Slurm, only operators may set priorities.
+        priority=wishes.priority if request.identity.may_set_priority else None,
         excluded_nodes=tuple(sorted(excluded)),
         exclusive=bool(wishes.exclusive),
         tasks=pods,

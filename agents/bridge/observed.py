@@ -8,6 +8,7 @@ from agents.bridge.fit import Machine
 from agents.bridge.identity import Identity
 from agents.bridge.podspec import Spec
 from agents.bridge.size import Amounts
+from agents.bridge.volumes import Needs
 from agents.bridge.wishes import Wishes
 
 ENDED = frozenset(
@@ -33,6 +34,8 @@ class Request:
     """Spec of a pod, which decides which machines are allowed."""
     size: Amounts
     """Largest request among the gang's pods."""
+    volumes: Needs = field(default_factory=Needs)
+    """What the pod's volumes need of its machine."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,16 @@ class Job:
         return bool(self.state & ENDING)
 
     @property
+    def is_over(self) -> bool:
+        """Whether Slurm has ended the job. Its pods may still run."""
+        return bool(self.state & (ENDED | {"COMPLETING"}))
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether Slurm has also freed the job's resources."""
+        return bool(self.state & ENDED) and "COMPLETING" not in self.state
+
+    @property
     def runs(self) -> bool:
         return "RUNNING" in self.state and not self.is_ending and "CONFIGURING" not in self.state
 
@@ -115,3 +128,9 @@ class Observed:
     """All jobs of the bridge that slurmctld knows."""
     machines: Mapping[str, Machine]
     """Machines of the nodes that may run pods, by the node's name in Slurm."""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    """Why nodes are drained; other nodes are missing."""
+    lost: frozenset[str] = frozenset()
+    """Nodes that are DOWN, so that Slurm has freed their jobs without an epilog."""
+    starting: frozenset[str] = frozenset()
+    """Machines on which the pod of a node starts. The jobs of its predecessor are dead."""

@@ -8,35 +8,45 @@ The rules, in the order of a gang's life:
    has no room there, the job is cancelled, and the gang gets another job without these nodes.
 3. When all pods have stopped, the job is ended.
 4. If the job ends earlier, or no longer has the node of a pod, the pod is deleted.
+5. If Slurm loses a node, it frees the node's jobs without their epilogs. So a lost node is drained
+   until its pods have stopped. A node whose own pod was replaced starts only after its pods have
+   stopped.
 
 A pod counts as running until Kubernetes reports that all its containers have stopped, because its
 CPUs and memory are in use until then.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from agents.bridge.actions import (
     Action,
     Bind,
     Cancel,
+    Drain,
     Evict,
     Exclude,
     Finish,
     Link,
+    Place,
+    Refuse,
     Release,
     Submit,
     Tell,
+    Undrain,
     Unlink,
 )
-from agents.bridge.fit import why_full, why_never
+from agents.bridge.fit import Machine, why_full, why_never, why_unmounted
 from agents.bridge.observed import Job, Observed, Pod, Request
 from agents.bridge.shares import places
 from agents.bridge.size import Amounts, largest, subtracted
+from agents.drains import PODS
 
 MISFIT = 60.0
 """Seconds for which a gang's jobs exclude a node on which Kubernetes had no room for the gang."""
+REFUSAL = 30.0
+"""Seconds after which a gang asks Slurm again, if Slurm has refused its job."""
 GATHER = 60.0
 """Seconds after the start of a job within which all pods of its gang must exist."""
 
@@ -47,6 +57,12 @@ class Memory:
 
     misfits: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """Unix time until which a gang's jobs exclude a node, by gang and node."""
+    refusals: Mapping[str, float] = field(default_factory=dict)
+    """Unix time until which a gang does not ask Slurm for a job, because Slurm has refused it."""
+
+    def refused(self, gangs: Iterable[str], now: float) -> "Memory":
+        """Return the memory after Slurm has refused the jobs of these gangs."""
+        return replace(self, refusals={**self.refusals, **dict.fromkeys(gangs, now + REFUSAL)})
 
 
 @dataclass(frozen=True)
@@ -59,7 +75,7 @@ def plan(observed: Observed, now: float, memory: Memory = Memory()) -> Plan:
     """Return all actions for the present state. `now` is the Unix time."""
     planner = _Planner(observed, now, memory)
     actions = tuple(planner.actions())
-    return Plan(actions, Memory(planner.misfits))
+    return Plan(actions, Memory(planner.misfits, planner.refusals))
 
 
 class _Planner:
@@ -69,18 +85,29 @@ class _Planner:
         self._free: dict[str, Amounts] = {
             node: machine.free for node, machine in observed.machines.items()
         }
-        self.misfits = {gang: until for gang, until in memory.misfits.items() if until > now}
+        self.misfits = {key: until for key, until in memory.misfits.items() if until > now}
+        self.refusals = {gang: until for gang, until in memory.refusals.items() if until > now}
 
     def actions(self) -> Iterator[Action]:
         pods: dict[str, list[Pod]] = defaultdict(list)
         jobs: dict[str, list[Job]] = defaultdict(list)
         for pod in sorted(self._observed.pods, key=lambda pod: (pod.created, pod.uid)):
-            pods[pod.gang].append(pod)
+            pods[self._gang(pod)].append(pod)
         for _, job in sorted(self._observed.jobs.items()):
             jobs[job.gang].append(job)
         # The gang with the oldest pod comes first, so that no gang starves.
         for gang in [*pods, *(gang for gang in jobs if gang not in pods)]:
             yield from self._of_gang(gang, pods[gang], jobs[gang])
+        yield from self._of_nodes()
+
+    def _gang(self, pod: Pod) -> str:
+        """Return the gang of a pod: that of its job, if it has one.
+
+        A pod stays in its job even if it no longer looks like a member of the gang, for example
+        because the object that describes the gang was deleted.
+        """
+        job = self._observed.jobs.get(pod.job) if pod.job is not None else None
+        return job.gang if job else pod.gang
 
     def _of_gang(self, gang: str, pods: Sequence[Pod], jobs: Sequence[Job]) -> Iterator[Action]:
         live = [job for job in jobs if job.runs or job.waits]
@@ -96,16 +123,46 @@ class _Planner:
         if waiting:
             yield from self._of_waiting(gang, waiting, is_late=bool(live))
 
+    # --- Nodes ------------------------------------------------------------------------------------
+
+    def _of_nodes(self) -> Iterator[Action]:
+        running: dict[str, list[Pod]] = defaultdict(list)
+        for pod in self._observed.pods:
+            if pod.machine and not pod.has_stopped:
+                running[pod.machine].append(pod)
+        for machine in sorted(self._observed.starting):
+            for pod in running[machine]:
+                if not pod.leaves:
+                    yield Evict(pod, f"the Slurm node on the machine {machine} starts again")
+        for node, own in sorted(self._observed.machines.items()):
+            left = [pod for pod in running[own.name] if self._is_left(pod, node)]
+            reason = self._observed.reasons.get(node, "")
+            if left and not reason:
+                first = left[0]
+                text = f"{first.namespace}/{first.name} of job {first.job} still runs"
+                yield Drain(node, f"{PODS}{text}")
+            elif not left and reason.startswith(PODS):
+                yield Undrain(node)
+
+    def _is_left(self, pod: Pod, node: str) -> bool:
+        """Return whether a pod may still run, although Slurm has freed its resources."""
+        job = self._observed.jobs.get(pod.job) if pod.job is not None else None
+        if job is None or job.has_ended:
+            return True
+        # The other nodes of the job still run its epilog.
+        was_lost = self._observed.reasons.get(node, "").startswith(PODS)
+        return job.is_over and (was_lost or node in self._observed.lost)
+
     # --- Pods -------------------------------------------------------------------------------------
 
     def _of_pod(self, pod: Pod, live: set[int]) -> Iterator[Action]:
         if pod.has_stopped:
             if pod.is_guarded:
                 yield Release(pod)
-        elif pod.problem:
-            yield from self._tell([pod], pod.problem)
         elif pod.job is not None and pod.job not in live:
             yield from self._without_job(pod, self._observed.jobs.get(pod.job))
+        elif pod.job is None and pod.problem:
+            yield from self._refuse(pod)
 
     def _without_job(self, pod: Pod, job: Job | None) -> Iterator[Action]:
         """Yield what to do with a pod whose job ends, or has ended."""
@@ -180,7 +237,7 @@ class _Planner:
             machines = self._observed.machines
             for pod, node in chosen:
                 self._free[node] = _less(self._free[node], pod)
-            yield Bind(job.id, tuple((pod, machines[node].name) for pod, node in chosen))
+            yield from self._start(job, [(pod, machines[node].name) for pod, node in chosen])
             return
         details = "; ".join(f"{node}: {text}" for node, text in sorted(misfits.items()))
         why = details or "its nodes have no room for its pods"
@@ -191,6 +248,19 @@ class _Planner:
         for node in misfits:
             self.misfits[job.gang, node] = self._now + MISFIT
         yield from self._give_back(job, unbound, why)
+
+    def _start(self, job: Job, places: Sequence[tuple[Pod, str]]) -> Iterator[Action]:
+        """Bind the pods, but first let Kubernetes create the volumes that they wait for."""
+        waiting = [pod for pod, _ in places if pod.request and pod.request.volumes.waiting]
+        if not waiting:
+            yield Bind(job.id, tuple(places))
+            return
+        for pod, machine in places:
+            claims = pod.request.volumes.waiting if pod.request else {}
+            for claim, chosen in sorted(claims.items()):
+                if chosen != machine:
+                    yield Place(pod, claim, machine)
+        yield from self._tell(waiting, "the volumes of its gang do not exist yet")
 
     def _give_back(self, job: Job, unbound: Sequence[Pod], why: str) -> Iterator[Action]:
         """Cancel a job that cannot start its pods. The pods get another job."""
@@ -206,7 +276,7 @@ class _Planner:
                 misfits[node] = "the node has no machine in Kubernetes"
                 continue
             machine = self._observed.machines[node]
-            why = why_never(pod.request.spec, machine) or why_full(pod.request.size, free[node])
+            why = _why_never(pod.request, machine) or why_full(pod.request.size, free[node])
             if why:
                 misfits[node] = why
             free[node] = _less(free[node], pod)
@@ -219,7 +289,7 @@ class _Planner:
         if not is_late and len(waiting) < first.gang_size:
             text = f"{len(waiting)} of {first.gang_size} pods of its gang exist"
             yield from self._tell(waiting, text)
-        elif first.request:
+        elif first.request and gang not in self.refusals:
             sizes = [pod.request.size for pod in waiting if pod.request]
             request = replace(first.request, size=largest(sizes))
             yield Submit(gang, request, tuple(waiting), self._excluded(gang, request))
@@ -230,17 +300,25 @@ class _Planner:
             node
             for node, machine in self._observed.machines.items()
             if (gang, node) in self.misfits
-            or why_never(request.spec, machine)
+            or _why_never(request, machine)
             or why_full(request.size, machine.room)
         )
 
     def _tell(self, pods: Sequence[Pod], text: str) -> Iterator[Action]:
         return (Tell(pod, text) for pod in pods if pod.said != text)
 
+    def _refuse(self, pod: Pod) -> Iterator[Action]:
+        if pod.said != pod.problem:
+            yield Refuse(pod, pod.problem)
+
 
 def _can_start(pod: Pod) -> bool:
     gone = pod.machine or pod.leaves or pod.has_stopped
     return not gone and not pod.is_held_back and pod.request is not None
+
+
+def _why_never(request: Request, machine: Machine) -> str:
+    return why_never(request.spec, machine) or why_unmounted(request.volumes, machine)
 
 
 def _less(free: Amounts, pod: Pod) -> Amounts:

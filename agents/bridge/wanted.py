@@ -1,8 +1,11 @@
-"""Settings of the bridge."""
+"""Read the settings of the bridge."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
+
+from agents import wanted
 
 
 class Rule(BaseModel):
@@ -16,8 +19,13 @@ class Rule(BaseModel):
     user: str
     uid: int
     gid: int
+    """The user's own group."""
+    groups: Mapping[str, int] = {}
+    """Further groups of the user, with their gids."""
     accounts: tuple[str, ...]
     """Accounts that the pods may use. The first is the default. Empty: all accounts of the user."""
+    may_set_priority: bool
+    """Whether the annotation `priority` sets the job's priority."""
 
     def covers(self, namespace: str, service_account: str) -> bool:
         return self.namespace == namespace and self.service_account in (None, service_account)
@@ -38,3 +46,8 @@ class Wanted(BaseModel):
 
     def rules_for(self, namespace: str, service_account: str) -> Iterator[Rule]:
         return (rule for rule in self.rules if rule.covers(namespace, service_account))
+
+
+def read(path: Path) -> Wanted:
+    """Read the settings. Raises `WantedError` if the file is unusable."""
+    return wanted.read(path, Wanted)

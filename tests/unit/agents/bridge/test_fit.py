@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from agents.bridge.fit import Machine, why_full, why_never
+from agents.bridge.fit import Machine, why_full, why_never, why_unsupported
 from agents.bridge.podspec import Taint
 from tests.unit.agents.bridge.things import spec
 
@@ -109,3 +109,28 @@ def test_too_large_a_pod_names_the_resource_that_is_short() -> None:
     assert why_full({"cpu": Decimal("1.5")}, left) == ""
     assert "'cpu'" in why_full({"cpu": Decimal(2)}, left)
     assert "'nvidia.com/gpu'" in why_full({"nvidia.com/gpu": Decimal(1)}, left)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
+        {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}}},
+        {"topologySpreadConstraints": [{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]},
+        {"resourceClaims": [{"name": "gpu"}]},
+    ],
+)
+def test_pod_whose_wishes_slurm_cannot_honour_is_refused(content: dict[str, Any]) -> None:
+    assert "which Slurm cannot honour; remove it" in why_unsupported(spec(content))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{}]}}},
+        {"topologySpreadConstraints": [{"maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}]},
+    ],
+)
+def test_preferences_are_ignored(content: dict[str, Any]) -> None:
+    assert why_unsupported(spec(content)) == ""

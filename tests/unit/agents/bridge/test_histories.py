@@ -27,7 +27,9 @@ def disturb(world: World, chance: random.Random) -> None:
 
 def fail(world: World, chance: random.Random) -> None:
     node = chance.choice(list(world.nodes))
-    match chance.randrange(5):
+    match chance.randrange(6):
+        case 5:
+            world.restart(node)
         case 0:
             for pod in chance.sample(list(world.pods.values()), min(1, len(world.pods))):
                 world.delete(pod)
@@ -37,7 +39,7 @@ def fail(world: World, chance: random.Random) -> None:
         case 2:
             world.fail(node)
         case 3:
-            world.down.clear()
+            world.recover()
         case 4:
             world.foreign[node] = chance.choice([0, world.nodes[node]])
 
@@ -69,12 +71,12 @@ def test_nothing_is_over_committed_and_everything_ends(batch: int) -> None:
                 world.bridge()
             world.step()
         world.meanwhile = lambda: None
-        world.down.clear()
         world.foreign = dict.fromkeys(nodes, 0)
         for step in range(600):
             if step % 100 == 0:
                 world.forget_impossible()
             world.bridge()
+            world.recover()
             world.step()
             if not live(world):
                 break

@@ -88,6 +88,13 @@ def test_users_cannot_choose_a_priority() -> None:
     assert "priority" not in body(priority=1_000_000)
 
 
+def test_rule_of_the_settings_lets_pods_choose_a_priority() -> None:
+    operator = Identity("alice", 1001, 1002, None, may_set_priority=True)
+    request = Request("lab/train", operator, Wishes(priority=7), spec(), {})
+    made = job_request("g", request, 1, frozenset(), wanted()).body()["job"]
+    assert made["priority"] == number(7)
+
+
 def test_gang_is_found_again_in_the_comment_of_its_job() -> None:
     text = comment("PodGroup/lab/mpi/1", 2)
 

@@ -4,25 +4,34 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
+import pytest
+
 from agents import labels
 from agents.bridge.actions import (
     Action,
     Bind,
     Cancel,
+    Drain,
     Evict,
     Exclude,
     Finish,
     Link,
+    Place,
+    Refuse,
     Release,
     Submit,
     Tell,
+    Undrain,
     Unlink,
 )
 from agents.bridge.fit import Machine
 from agents.bridge.identity import Identity
 from agents.bridge.observed import Job, Observed, Pod, Request, Share
-from agents.bridge.plan import GATHER, MISFIT, Memory, plan
+from agents.bridge.plan import GATHER, MISFIT, REFUSAL, Memory, plan
+from agents.bridge.podspec import Requirement, Term
+from agents.bridge.volumes import Needs
 from agents.bridge.wishes import Wishes
+from agents.drains import PODS
 from tests.unit.agents.bridge.things import spec
 
 NOW = 1000.0
@@ -101,7 +110,7 @@ def test_pod_with_a_scheduling_gate_waits() -> None:
 def test_pod_that_can_never_run_is_told_why_once() -> None:
     wrong = pod(request=None, problem="no rule")
 
-    assert planned(wrong) == (Tell(wrong, "no rule"),)
+    assert planned(wrong) == (Refuse(wrong, "no rule"),)
     assert planned(replace(wrong, said="no rule")) == ()
 
 
@@ -240,7 +249,8 @@ def test_bound_pod_is_deleted_when_its_job_ends() -> None:
         assert isinstance(evict, Evict), state
         assert state in evict.why
 
-    assert planned(replace(bound, leaves=True), jobs=(job("CANCELLED"),)) == ()
+    leaving = replace(bound, leaves=True)
+    assert planned(leaving, jobs=(job("CANCELLED", "COMPLETING"),)) == ()
 
 
 def test_unbound_pod_is_deleted_only_if_its_job_was_cancelled() -> None:
@@ -260,3 +270,117 @@ def test_pod_on_a_node_that_the_job_has_lost_is_deleted() -> None:
 
     assert isinstance(evict, Evict)
     assert evict.pod == lost
+
+
+def test_volumes_are_created_before_the_pod_is_bound() -> None:
+    waiting = linked()
+    assert waiting.request
+    request = replace(waiting.request, volumes=Needs(waiting={"data": ""}))
+    waiting = replace(waiting, request=request)
+
+    place, tell = planned(waiting, jobs=(job("RUNNING"),))
+    assert place == Place(waiting, "data", "m-0")
+    assert isinstance(tell, Tell)
+
+    chosen = replace(request, volumes=Needs(waiting={"data": "m-0"}))
+    (tell,) = planned(replace(waiting, request=chosen), jobs=(job("RUNNING"),))
+    assert isinstance(tell, Tell)
+
+
+def test_pod_runs_only_where_its_volumes_can_be_mounted() -> None:
+    there = spec_of_terms("m-1")
+    waiting = pod()
+    assert waiting.request
+    request = replace(waiting.request, volumes=Needs(terms=(there,)))
+    (submit,) = planned(replace(waiting, request=request), n_0=machine("m-0"), n_1=machine("m-1"))
+    assert isinstance(submit, Submit)
+    assert submit.excluded == {"n-0"}
+
+
+def spec_of_terms(name: str) -> tuple[Term, ...]:
+    requirement = Requirement("metadata.name", "In", [name])
+    return (Term(match_fields=[requirement]),)
+
+
+def test_pod_stays_in_its_job_if_its_gang_can_no_longer_be_determined() -> None:
+    """For example, somebody has deleted the JobSet, but kept its pods."""
+    lost = linked(machine="m-0", gang="another", request=None, problem="JobSet 'x': does not exist")
+    assert planned(lost, jobs=(job("RUNNING"),)) == ()
+
+
+def test_bound_pod_without_a_rule_is_deleted_when_its_job_ends() -> None:
+    lost = linked(machine="m-0", request=None, problem="no rule")
+    (evict,) = planned(lost, jobs=(job("TIMEOUT", "COMPLETING"),))
+    assert isinstance(evict, Evict)
+
+
+def test_gang_asks_slurm_again_some_time_after_a_refusal() -> None:
+    memory = Memory().refused(["g"], NOW)
+    observed = Observed((pod(),), {}, {"n-0": machine()})
+    made = plan(observed, NOW + 1, memory)
+    assert made.actions == ()
+    (submit,) = plan(observed, NOW + REFUSAL + 1, made.memory).actions
+    assert isinstance(submit, Submit)
+
+
+# --- Nodes ---------------------------------------------------------------------------------------
+
+
+def of_nodes(*pods: Pod, **observed: Any) -> list[Action]:
+    """Return the actions that concern nodes."""
+    made = plan(Observed(pods, **{"machines": {"n-0": machine()}, **observed}), NOW)
+    return [action for action in made.actions if isinstance(action, Drain | Undrain)]
+
+
+RUNS_THERE: dict[str, Any] = {"machine": "m-0", "leaves": True}
+
+
+@pytest.mark.parametrize(
+    ("known", "lost", "drains"),
+    [
+        # The epilog keeps the resources until the pods have stopped.
+        (job("CANCELLED", "COMPLETING"), False, False),
+        (job("RUNNING"), False, False),
+        (job("NODE_FAIL", "COMPLETING"), True, True),
+        (job("NODE_FAIL"), False, True),
+        (None, False, True),
+    ],
+)
+def test_node_whose_pods_outlive_their_job_is_drained(
+    known: Job | None, lost: bool, drains: bool
+) -> None:
+    found = of_nodes(
+        linked(**RUNS_THERE),
+        jobs={7: known} if known else {},
+        lost=frozenset({"n-0"}) if lost else frozenset(),
+    )
+    assert bool(found) is drains
+    if drains:
+        assert found == [Drain("n-0", f"{PODS}lab/a of job 7 still runs")]
+
+
+def test_drain_stays_until_the_pods_have_stopped() -> None:
+    reasons = {"n-0": f"{PODS}lab/a of job 7 still runs"}
+    jobs = {7: job("NODE_FAIL", "COMPLETING")}
+    assert of_nodes(linked(**RUNS_THERE), jobs=jobs, reasons=reasons) == []
+    assert of_nodes(linked(has_stopped=True, machine="m-0"), jobs=jobs, reasons=reasons) == [
+        Undrain("n-0")
+    ]
+
+
+@pytest.mark.parametrize("reason", ["maintenance", "slurmstack:check:disk: full"])
+def test_drains_of_others_stay(reason: str) -> None:
+    assert of_nodes(jobs={}, reasons={"n-0": reason}) == []
+    assert of_nodes(linked(**RUNS_THERE), jobs={}, reasons={"n-0": reason}) == []
+
+
+def test_pods_leave_before_a_node_starts_again() -> None:
+    observed = Observed(
+        (linked("a", machine="m-0"), linked("b", machine="m-1"), linked("c", **RUNS_THERE)),
+        {7: job("RUNNING", pods=3)},
+        {"n-0": machine("m-0"), "n-1": machine("m-1")},
+        starting=frozenset({"m-0"}),
+    )
+    evicted = [one.pod.name for one in plan(observed, NOW).actions if isinstance(one, Evict)]
+    assert "a" in evicted
+    assert "c" not in evicted

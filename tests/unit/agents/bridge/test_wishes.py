@@ -93,11 +93,22 @@ def test_annotation_chooses_among_the_users_of_the_service_account(wished: str) 
         (Wishes(user="0"), "may act only as: alice"),
         (Wishes(user="bob"), "may act only as: alice"),
         (Wishes(account="secret"), "may use only: vision, robots"),
+        (Wishes(group="root"), "alice is a member only of: alice"),
+        (Wishes(group="0"), "alice is a member only of: alice"),
     ],
 )
 def test_annotation_alone_gives_no_other_identity(wishes: Wishes, said: str) -> None:
     with pytest.raises(IdentityError, match=said):
         identity(pod(), wishes, RULES)
+
+
+@pytest.mark.parametrize(
+    ("wished", "gid"),
+    [(None, 1001), ("alice", 1001), ("1001", 1001), ("lab", 3000), ("3000", 3000)],
+)
+def test_annotation_chooses_among_the_groups_of_the_user(wished: str | None, gid: int) -> None:
+    rules = wanted(rule(groups={"lab": 3000}))
+    assert identity(pod(), Wishes(group=wished), rules).gid == gid
 
 
 def test_namespace_without_a_rule_has_no_identity() -> None:

@@ -21,6 +21,9 @@ from agents.bridge.podspec import Spec
 from agents.bridge.wishes import Wishes
 
 ALICE = Identity("alice", 1001, 1001, None)
+_PASSES = 2
+"""A lost node needs some time to register again. The bridge makes at least this many passes in
+this time."""
 ENDS = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL"})
 
 
@@ -82,8 +85,14 @@ class World:
         """CPUs of each machine that pods outside the bridge have requested. They do not use them:
         a request alone keeps other pods away."""
         self.down: set[str] = set()
-        self.closed: set[int] = set()
-        """Jobs whose pods the epilog has reported as gone. The bridge binds no pod to them."""
+        self.starting: set[str] = set()
+        """Nodes whose own pod was replaced, and that wait for the end of their pods."""
+        self.reasons: dict[str, str] = {}
+        """Why nodes are drained."""
+        self._passes: dict[str, int] = {}
+        """Number of passes of the bridge since a node went down."""
+        self.closed: set[tuple[int, str]] = set()
+        """Jobs whose epilog on a node has seen no pods. The bridge binds no more pods there."""
         self.memory = Memory()
         self.killed_after: int | None = None
         self.meanwhile: Callable[[], None] = lambda: None
@@ -117,9 +126,32 @@ class World:
 
     def fail(self, node: str) -> None:
         self.down.add(node)
+        self._passes[node] = 0
         for job in self.jobs.values():
             if node in job.shares:
                 self.cancel(job, "NODE_FAIL")
+                # Slurm does not wait for the epilog of a lost node.
+                del job.shares[node]
+
+    def restart(self, node: str) -> None:
+        """Replace the pod of a node. Slurm sees the loss of the jobs when the new slurmd starts."""
+        if node not in self.down:
+            self.starting.add(node)
+
+    def _start(self) -> None:
+        for node in list(self.starting):
+            if self.running(node) or node in self.down:
+                continue
+            self.starting.remove(node)
+            for job in self.jobs.values():
+                if node in job.shares:
+                    self.cancel(job, "NODE_FAIL")
+                    self.closed.add((job.id, node))
+                    del job.shares[node]
+
+    def recover(self) -> None:
+        """Nodes register again, after the bridge has had time to see that they were lost."""
+        self.down = {node for node in self.down if self._passes[node] < _PASSES}
 
     def forget_impossible(self) -> None:
         """Delete gangs that can never start, and cancel jobs larger than all nodes together."""
@@ -137,6 +169,7 @@ class World:
     def step(self) -> None:
         self.now += 1
         self._kubelets()
+        self._start()
         self._end_jobs()
         self._schedule()
         self._collect()
@@ -155,15 +188,16 @@ class World:
         for job in self.jobs.values():
             if "RUNNING" in job.state and job.seconds and self.now >= job.started + job.seconds:
                 job.state = {"TIMEOUT" if job.gang else "COMPLETED", "COMPLETING"}
-            if "COMPLETING" in job.state and self._epilog(job):
-                job.state.discard("COMPLETING")
-                job.shares = {}
+            if "COMPLETING" in job.state:
+                for node in list(job.shares):
+                    self._epilog(job, node)
+                if not job.shares:
+                    job.state.discard("COMPLETING")
 
-    def _epilog(self, job: FakeJob) -> bool:
-        if any(pod.uses_cpus and pod.job == job.id for pod in self.pods.values()):
-            return False
-        self.closed.add(job.id)
-        return True
+    def _epilog(self, job: FakeJob, node: str) -> None:
+        if not any(pod.job == job.id for pod in self.running(node)):
+            self.closed.add((job.id, node))
+            del job.shares[node]
 
     def _schedule(self) -> None:
         for job in self.jobs.values():
@@ -175,7 +209,7 @@ class World:
         shares: dict[str, int] = {}
         left = job.tasks
         for node in self.nodes:
-            if node in self.down or node in job.excluded:
+            if node in self.down | self.starting | job.excluded or node in self.reasons:
                 continue
             free = self.nodes[node] - self.allocated(node)
             tasks = min(left, free // job.cpus)
@@ -217,6 +251,9 @@ class World:
             tuple(self._pod(pod) for pod in self.pods.values()),
             {job.id: self._job(job) for job in self.jobs.values() if job.gang},
             {node: self._machine(node) for node in self.nodes},
+            self.reasons,
+            frozenset(self.down),
+            frozenset(self.starting),
         )
 
     def _pod(self, pod: FakePod) -> Pod:
@@ -256,6 +293,7 @@ class World:
         try:
             for action in made.actions:
                 self._carry(action)
+            self._passes = {node: number + 1 for node, number in self._passes.items()}
         except KilledError:
             self.memory = Memory()
         self.killed_after = None
@@ -270,7 +308,7 @@ class World:
     def _carry(self, action: Action) -> None:
         if isinstance(action, actions.Bind):
             self._bind(action)
-        elif not isinstance(action, actions.Tell):
+        elif not isinstance(action, actions.Tell | actions.Refuse):
             self._request()
             self._on_slurm(action)
             self._on_pod(action)
@@ -284,6 +322,10 @@ class World:
                 self.jobs[job.id] = job
             case actions.Exclude(number, nodes):
                 self.jobs[number].excluded = nodes
+            case actions.Drain(node, reason):
+                self.reasons[node] = reason
+            case actions.Undrain(node):
+                del self.reasons[node]
             case actions.Finish(number, success):
                 self.cancel(self.jobs[number], "COMPLETED" if success else "FAILED")
             case actions.Cancel(number):
@@ -313,8 +355,8 @@ class World:
         for pod, machine in action.places:
             self._request()
             real = self.pods.get(pod.uid)
-            if action.job in self.closed:
-                return
+            if (action.job, machine) in self.closed:
+                continue
             if real is not None and real.deleted_at is None:
                 assert not real.machine, "a pod is bound once"
                 assert real.job == action.job

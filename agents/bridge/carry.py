@@ -1,0 +1,208 @@
+"""Carry out plans. Try each action once: the next plan decides again."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from agents import labels
+from agents.bridge import jobs
+from agents.bridge.actions import (
+    Action,
+    Bind,
+    Cancel,
+    Drain,
+    Evict,
+    Exclude,
+    Finish,
+    Link,
+    OfPod,
+    Place,
+    Refuse,
+    Release,
+    Submit,
+    Tell,
+    Undrain,
+    Unlink,
+)
+from agents.bridge.nodes import Nodes
+from agents.bridge.observed import Pod
+from agents.bridge.records import Records
+from agents.bridge.volumes import SELECTED
+from agents.bridge.wanted import Wanted
+from agents.kubernetes import MERGE, STRATEGIC, Api, KubernetesError, Object
+from agents.slurm import Client, Fault, SlurmError
+
+_EVENT_LENGTH = 1024
+"""Maximum length of an event's message in characters (k8s.io/api/core/v1)."""
+_PLACED = "PodScheduled"
+"""Type of the condition that says whether, and why not, a pod has a machine."""
+
+
+@dataclass(frozen=True)
+class Carried:
+    """Results of the actions of a plan."""
+
+    done: tuple[Action, ...] = ()
+    notes: tuple[str, ...] = ()
+    """A line for each action that was not carried out."""
+    refused: tuple[str, ...] = ()
+    """Gangs whose jobs Slurm has refused."""
+
+
+class Carrier:
+    """Carries out plans.
+
+    `carry` raises `SlurmError` or `KubernetesError` if a service does not answer.
+    """
+
+    def __init__(
+        self,
+        slurm: Client,
+        api: Api,
+        namespace: str,
+        records: Records,
+        nodes: Nodes,
+        may_act: Callable[[], bool],
+    ) -> None:
+        """`namespace` is that of the stack. `may_act` returns whether no other pod acts."""
+        self._slurm = slurm
+        self._api = api
+        self._namespace = namespace
+        self._records = records
+        self._nodes = nodes
+        self._may_act = may_act
+
+    def carry(self, actions: Sequence[Action], wanted: Wanted) -> Carried:
+        done: list[Action] = []
+        notes: list[str] = []
+        refused: list[str] = []
+        for action in actions:
+            if not self._may_act():
+                break
+            try:
+                self._do(action, wanted)
+                done.append(action)
+            except KubernetesError as error:
+                if error.status is None:
+                    raise
+                if not error.is_overtaken:
+                    notes.append(f"cannot {action}: {error}")
+            except SlurmError as error:
+                if error.fault is not Fault.SLURM:
+                    raise
+                notes.append(f"cannot {action}: {error}")
+                if isinstance(action, Submit):
+                    self._tell_refusal(action, error)
+                    refused.append(action.gang)
+        return Carried(tuple(done), tuple(notes), tuple(refused))
+
+    def _do(self, action: Action, wanted: Wanted) -> None:
+        match action:
+            case Submit(gang, request, members, excluded):
+                self._records.submit(
+                    jobs.job_request(gang, request, len(members), excluded, wanted)
+                )
+            case Exclude(job, nodes):
+                self._slurm.exclude(job, nodes)
+            case Finish(job, success):
+                self._slurm.signal(job, jobs.COMPLETED if success else jobs.FAILED)
+            case Cancel(job):
+                self._slurm.cancel(job)
+            case Drain(node, reason):
+                self._slurm.drain(node, reason)
+            case Undrain(node):
+                self._slurm.undrain(node)
+            case Bind(job, places):
+                for pod, machine in places:
+                    self._bind(job, pod, machine)
+            case _:
+                self._change_pod(action)
+
+    def _change_pod(self, action: OfPod) -> None:
+        match action:
+            case Place(pod, claim, machine):
+                self._place(pod, claim, machine)
+            case Link(pod, job):
+                guarded = [*pod.finalizers, labels.BRIDGE]
+                link = {labels.JOB: str(job), labels.BRIDGE: self._namespace}
+                self._patch(pod, {"labels": link, "finalizers": guarded})
+            case Unlink(pod):
+                self._patch(pod, {"labels": {labels.JOB: None, labels.BRIDGE: None}})
+            case Release(pod):
+                kept = [one for one in pod.finalizers if one != labels.BRIDGE]
+                self._patch(pod, {"finalizers": kept})
+            case Evict(pod, why):
+                self._evict(pod, why)
+            case Tell(pod, text):
+                self._set_condition(pod, _PLACED, "False", "WaitsForSlurm", text)
+            case Refuse(pod, text):
+                self._refuse(pod, text)
+
+    def _tell_refusal(self, action: Submit, error: SlurmError) -> None:
+        for pod in action.members:
+            if pod.said != str(error):
+                self._refuse(pod, str(error))
+
+    def _refuse(self, pod: Pod, text: str) -> None:
+        self._set_condition(pod, _PLACED, "False", "RefusedBySlurm", text)
+        self._event(pod, "FailedScheduling", text)
+
+    def _bind(self, job: int, pod: Pod, machine: str) -> None:
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": pod.name, "uid": pod.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": machine},
+        }
+        path = f"{_path(pod)}/binding"
+        self._nodes.bind(job, pod, machine, lambda: self._send("POST", path, body))
+
+    def _place(self, pod: Pod, claim: str, machine: str) -> None:
+        path = f"/api/v1/namespaces/{pod.namespace}/persistentvolumeclaims/{claim}"
+        body = {"metadata": {"annotations": {SELECTED: machine}}}
+        self._api.ask("PATCH", path, body, kind=MERGE)
+
+    def _evict(self, pod: Pod, why: str) -> None:
+        # Controllers of Jobs can treat such an end differently from a failure of the program.
+        self._set_condition(pod, "DisruptionTarget", "True", "SlurmJobEnded", why)
+        self._event(pod, "SlurmJobEnded", why)
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": pod.uid},
+        }
+        self._send("DELETE", _path(pod), body)
+
+    def _patch(self, pod: Pod, metadata: Object) -> None:
+        own = {"uid": pod.uid, "resourceVersion": pod.version}
+        body = {"metadata": {**own, **metadata}}
+        self._api.ask("PATCH", _path(pod), body, kind=MERGE)
+
+    def _set_condition(self, pod: Pod, kind: str, status: str, reason: str, text: str) -> None:
+        condition = {"type": kind, "status": status, "reason": reason, "message": text}
+        body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+        self._api.ask("PATCH", f"{_path(pod)}/status", body, kind=STRATEGIC)
+
+    def _event(self, pod: Pod, reason: str, text: str) -> None:
+        moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        about = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name}
+        body = {
+            "metadata": {"name": f"{pod.name}.{time.time_ns():x}"},
+            "involvedObject": {**about, "uid": pod.uid},
+            "type": "Warning",
+            "reason": reason,
+            "message": text[:_EVENT_LENGTH],
+            "source": {"component": "slurmstack-bridge"},
+            "firstTimestamp": moment,
+            "lastTimestamp": moment,
+            "count": 1,
+        }
+        self._send("POST", f"/api/v1/namespaces/{pod.namespace}/events", body)
+
+    def _send(self, method: str, path: str, body: Object) -> None:
+        self._api.ask(method, path, body)
+
+
+def _path(pod: Pod) -> str:
+    return f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"

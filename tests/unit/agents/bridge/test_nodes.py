@@ -1,0 +1,202 @@
+"""When Slurm may free the resources of a job, and how epilogs ask for it."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agents import labels
+from agents.bridge import wait
+from agents.bridge.nodes import Nodes
+from agents.bridge.observed import Job, Pod, Share
+from agents.bridge.podspec import Pod as PodObject
+from agents.bridge.server import Server
+from agents.kubernetes import KubernetesError
+from tests.unit.agents.bridge import things
+from tests.unit.agents.bridge.things import unplaced
+
+OWN = "/jobs/7/cpu-0"
+NODES = {"cpu-0": "node-1", "cpu-1": "node-2"}
+BOTH = {"cpu-0": Share(1, 0), "cpu-1": Share(1, 0)}
+
+
+class Cluster:
+    """Pods of job 7, as the API server shows them."""
+
+    def __init__(self, *pods: PodObject) -> None:
+        self.pods = list(pods)
+        self.is_down = False
+
+    def running(self, job: int, uids: Any) -> list[PodObject]:
+        if self.is_down:
+            raise KubernetesError("GET pods", "no way")
+        known = set(uids)
+        link = {labels.JOB: str(job), labels.BRIDGE: "slurm"}
+        return [
+            one
+            for one in self.pods
+            if one.metadata.uid in known or link.items() <= one.metadata.labels.items()
+        ]
+
+    def running_on(self, machine: str) -> list[PodObject]:
+        if self.is_down:
+            raise KubernetesError("GET pods", "no way")
+        return [one for one in self.pods if one.spec.node_name == machine]
+
+
+class Records:
+    def __init__(self, job: Job | None) -> None:
+        self.job = job
+
+    def current(self, number: int) -> Job | None:
+        return self.job
+
+
+def running(name: str, machine: str) -> PodObject:
+    link = {labels.JOB: "7", labels.BRIDGE: "slurm"}
+    return things.pod(name, {"nodeName": machine} if machine else {}, labels=link)
+
+
+def job(*state: str, shares: dict[str, Share] = BOTH) -> Job:
+    return Job(7, "g", 2, frozenset(state), shares=shares)
+
+
+def nodes(cluster: Cluster, record: Job | None) -> Nodes:
+    made = Nodes(cluster, Records(record))  # type: ignore[arg-type]
+    made.set_nodes(NODES)
+    return made
+
+
+def bound(made: Nodes, one: Pod, machine: str) -> list[str]:
+    sent: list[str] = []
+    made.bind(7, one, machine, lambda: sent.append(one.name))
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("record", "may"),
+    [
+        (job("RUNNING"), False),
+        (job("CONFIGURING", "RUNNING"), False),
+        (job("SUSPENDED"), False),
+        (job("COMPLETED", "COMPLETING"), True),
+        (job("TIMEOUT"), True),
+        # Slurm has forgotten the job, or took this node from it.
+        (None, True),
+        (job("RUNNING", shares={"cpu-1": Share(1, 0)}), True),
+    ],
+)
+def test_only_a_job_that_no_longer_has_the_node_frees_it(record: Job | None, may: bool) -> None:
+    assert nodes(Cluster(), record).may_free(7, "cpu-0") is may
+
+
+def test_node_is_free_when_the_pods_on_its_machine_have_stopped() -> None:
+    cluster = Cluster(running("a", "node-1"))
+    made = nodes(cluster, job("COMPLETING"))
+    assert not made.may_free(7, "cpu-0")
+    assert made.may_free(7, "cpu-1")
+    assert not made.may_free(7, "a-node-without-a-machine")
+
+    cluster.pods.clear()
+    assert made.may_free(7, "cpu-0")
+
+
+def test_no_pod_is_bound_to_a_job_that_slurm_may_have_freed() -> None:
+    made = nodes(Cluster(), job("COMPLETING"))
+    assert made.may_free(7, "cpu-0")
+
+    assert bound(made, unplaced("a"), "node-1") == []
+    assert bound(made, unplaced("a"), "node-2") == ["a"]
+
+
+def test_pod_that_was_just_bound_counts_even_if_its_list_is_older() -> None:
+    late = running("a", "")
+    one = replace(unplaced("a"), uid=late.metadata.uid)
+    made = nodes(Cluster(late), job("COMPLETING"))
+    assert bound(made, one, "node-1") == ["a"]
+
+    assert not made.may_free(7, "cpu-0")
+
+
+def test_bridge_forgets_jobs_that_slurm_no_longer_knows() -> None:
+    made = nodes(Cluster(), job("COMPLETING"))
+    assert made.may_free(7, "cpu-0")
+    made.forget_all_but({8})
+    assert bound(made, unplaced("a"), "node-1") == ["a"]
+
+
+# --- Questions over HTTP -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster(running("a", "node-1"))
+
+
+@pytest.fixture
+def leaders() -> list[bool]:
+    return [True]
+
+
+@pytest.fixture
+def port(cluster: Cluster, leaders: list[bool]) -> Iterator[int]:
+    made = nodes(cluster, job("COMPLETING"))
+    with Server(0, made, lambda: leaders[0]) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
+def test_epilog_waits_for_the_pods_of_its_job(
+    cluster: Cluster, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURMD_NODENAME", "cpu-0")
+    monkeypatch.setattr("time.sleep", lambda _: cluster.pods.clear())
+    assert not wait.agrees("127.0.0.1", port, OWN)
+
+    assert wait.main("127.0.0.1", port) == 0
+    assert not cluster.pods
+
+
+def test_epilog_waits_while_no_bridge_can_answer(
+    cluster: Cluster, leaders: list[bool], port: int
+) -> None:
+    cluster.pods.clear()
+    leaders[0] = False
+    assert not wait.agrees("127.0.0.1", port, OWN)
+    leaders[0], cluster.is_down = True, True
+    assert not wait.agrees("127.0.0.1", port, OWN)
+    cluster.is_down = False
+    assert wait.agrees("127.0.0.1", port, OWN)
+
+
+@pytest.mark.parametrize("question", ["/jobs/x/cpu-0", "/jobs/7/cpu-0/x", "/", "/machines"])
+def test_other_questions_have_no_answer(port: int, question: str) -> None:
+    assert not wait.agrees("127.0.0.1", port, question)
+
+
+def test_epilog_waits_if_nothing_listens() -> None:
+    assert not wait.agrees("127.0.0.1", 1, OWN)
+
+
+def test_node_starts_when_the_pods_on_its_machine_have_stopped(
+    cluster: Cluster, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert wait.agrees("127.0.0.1", port, "/machines/node-2")
+    monkeypatch.setattr("time.sleep", lambda _: cluster.pods.clear())
+
+    assert wait.main("127.0.0.1", port, "node-1") == 0
+    assert not cluster.pods
+
+
+def test_bridge_knows_on_which_machines_nodes_wait(cluster: Cluster) -> None:
+    made = nodes(cluster, None)
+    assert not made.may_start("node-1")
+    assert made.starting() == {"node-1"}
+
+    cluster.pods.clear()
+    assert made.may_start("node-1")
+    assert made.starting() == set()

@@ -1,0 +1,137 @@
+"""The bridge's jobs, as slurmrestd shows them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from agents.bridge.jobs import comment
+from agents.bridge.observed import Share
+from agents.bridge.records import RELIST, Records
+from agents.slurm import Client, JobRequest, SlurmError
+
+RECORDED: dict[str, Any] = json.loads(
+    (Path(__file__).parents[1] / "slurm" / "data" / "v0.0.42.json").read_text()
+)
+REQUEST = JobRequest(name="lab/a", script="#!/bin/sh\n", directory="/")
+
+
+def record(number: int, *state: str, **more: Any) -> dict[str, Any]:
+    """Return a record of a running job with one node and two GPUs, from a real slurmrestd."""
+    running = next(one for one in RECORDED["jobs"]["jobs"] if one["job_resources"])
+    content = {"admin_comment": comment("g", 2), "job_state": list(state or ("RUNNING",)), **more}
+    return {**running, "job_id": number, **content}
+
+
+class Rest:
+    """A slurmrestd with these jobs."""
+
+    def __init__(self, *jobs: dict[str, Any]) -> None:
+        self.jobs = {one["job_id"]: one for one in jobs}
+        self.asked: list[str] = []
+        self.is_lost = False
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.path.partition("/v0.0.42/")[2]
+        self.asked.append(path)
+        if request.method == "POST":
+            self.jobs[9] = record(9, "PENDING")
+            if self.is_lost:
+                raise httpx.ReadTimeout("slow")
+            return httpx.Response(200, json={"job_id": 9, "errors": []})
+        if path == "jobs/":
+            return self._answer(*self.jobs.values())
+        if path == "jobs/state/":
+            asked = map(int, request.url.params.get_list("job_id"))
+            return self._answer(
+                *(
+                    {"job_id": number, "state": self.jobs[number]["job_state"]}
+                    for number in asked
+                    if number in self.jobs
+                )
+            )
+        number = int(path.removeprefix("job/"))
+        if number not in self.jobs:
+            unknown = {"error": "Invalid job id specified", "error_number": 2017}
+            return httpx.Response(200, json={"jobs": [], "errors": [unknown]})
+        return self._answer(self.jobs[number])
+
+    def _answer(self, *jobs: dict[str, Any]) -> httpx.Response:
+        return httpx.Response(200, json={"jobs": list(jobs), "errors": []})
+
+
+def records(rest: Rest) -> Records:
+    transport = httpx.MockTransport(rest)
+    return Records(Client("http://rest", lambda: "t", transport=transport, sleep=lambda _: None))
+
+
+def test_share_of_each_node_is_read_from_slurms_record() -> None:
+    (job,) = records(Rest(record(7))).jobs(0).values()
+
+    assert (job.gang, job.pods, job.runs) == ("g", 2, True)
+    assert job.shares == {"sim-0": Share(cpus=1, memory=500, gpus=2)}
+    assert job.started > 0
+
+
+def test_jobs_of_users_are_not_the_bridges() -> None:
+    assert records(Rest(record(7, admin_comment="x"), record(8))).jobs(0).keys() == {8}
+
+
+def test_only_states_are_read_until_the_next_list() -> None:
+    rest = Rest(record(7), record(8, "PENDING"))
+    made = records(rest)
+    made.jobs(0)
+    rest.asked.clear()
+
+    assert made.jobs(1).keys() == {7, 8}
+    assert rest.asked == ["jobs/state/"]
+
+
+def test_record_is_read_again_when_its_state_changes() -> None:
+    rest = Rest(record(7, "PENDING"), record(8))
+    made = records(rest)
+    made.jobs(0)
+    rest.jobs[7] = record(7, "RUNNING")
+    rest.asked.clear()
+
+    assert made.jobs(1)[7].runs
+    assert rest.asked == ["jobs/state/", "job/7"]
+
+
+def test_job_that_slurm_has_forgotten_is_gone() -> None:
+    rest = Rest(record(7), record(8))
+    made = records(rest)
+    made.jobs(0)
+    del rest.jobs[7]
+    assert made.jobs(1).keys() == {8}
+    assert made.current(7) is None
+
+
+def test_ended_jobs_are_not_read_again() -> None:
+    rest = Rest(record(7, "COMPLETED"))
+    made = records(rest)
+    made.jobs(0)
+    rest.asked.clear()
+    assert made.jobs(1).keys() == {7}
+    assert rest.asked == []
+    made.jobs(RELIST + 1)
+    assert rest.asked == ["jobs/"]
+
+
+def test_submitted_job_is_known_at_once() -> None:
+    made = records(Rest())
+    made.jobs(0)
+    assert made.submit(REQUEST) == 9
+    assert made.jobs(0.1).keys() == {9}
+
+
+def test_job_whose_submission_has_no_answer_is_searched_for() -> None:
+    rest = Rest()
+    made = records(rest)
+    made.jobs(0)
+    rest.is_lost = True
+    with pytest.raises(SlurmError):
+        made.submit(REQUEST)
+    assert made.jobs(0.1).keys() == {9}
