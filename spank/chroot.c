@@ -49,6 +49,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
@@ -83,6 +84,8 @@ static int processes_fd = -1;
 static int step_group_fd = -1;
 static struct own_trees own_trees = {-1, -1, -1, -1};
 
+/* A file for each job of this node that holds resources for pods of Kubernetes. */
+#define PODS_RUN "/run/slurmstack/pods"
 /* Value for nice(2), so that jobs have priority over the removal of files. */
 #define LOWEST_PRIORITY 19
 /* If memory is exhausted, the kernel first kills the process with the highest score (proc(5)). */
@@ -387,6 +390,27 @@ static int check_n_steps(uint32_t step_id, const struct n_steps *n_steps)
 	return ACCEPTED;
 }
 
+/*
+ * Refuses steps of users in a job that holds resources for pods of Kubernetes, because the pods use
+ * all of them. The prolog creates the mark (components/slurmconf/bridge.py). The batch script of
+ * such a job only waits.
+ */
+static int check_pods(uint32_t job_id, uint32_t step_id)
+{
+	char mark[sizeof(PODS_RUN) + 16];
+
+	if (step_id == SLURM_BATCH_SCRIPT || step_id == SLURM_EXTERN_CONT)
+		return ACCEPTED;
+	(void)snprintf(mark, sizeof(mark), PODS_RUN "/%" PRIu32, job_id);
+	if (access(mark, F_OK) == 0)
+		return refuse("job %" PRIu32 " holds resources for pods of Kubernetes, which use all "
+			      "of them: start this program in another job",
+			      job_id);
+	if (errno != ENOENT)
+		return refuse("cannot read %s: %s", mark, strerror(errno));
+	return ACCEPTED;
+}
+
 static int enter(spank_t spank, int ac, char **av)
 {
 	char job_name[JOB_NAME_SIZE];
@@ -404,6 +428,8 @@ static int enter(spank_t spank, int ac, char **av)
 	format_job_name(job_name, job_id, uid);
 	if (spank_get_item(spank, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS)
 		return refuse("Slurm does not provide the step's id");
+	if (check_pods(job_id, step_id) < 0)
+		return REFUSED;
 	if (give_socket(config.spool, job_id, step_id, uid, &n_steps) < 0)
 		return REFUSED;
 	if (check_n_steps(step_id, &n_steps) < 0)
