@@ -31,6 +31,7 @@ from components.network import ciliumpolicies, flows, guard, policies
 from components.outputs import once_known
 from components.settings import BundledDatabase, Settings
 from components.site import MountedJail, Site, Slurmctld
+from components.slurm.bridge import Bridge, BridgeArgs
 from components.slurm.configuration import SlurmConfig, SlurmConfigArgs
 from components.slurm.controller import Controller, ControllerArgs
 from components.slurm.login import Login, LoginArgs
@@ -42,6 +43,8 @@ from components.slurmconf import (
     accounting_files,
     backup_environment,
     backup_files,
+    bridge_address,
+    bridge_rules,
     config_digest,
     config_files,
     container_files,
@@ -50,6 +53,7 @@ from components.slurmconf import (
     node_conf,
     script_files,
     wanted_accounts,
+    wanted_bridge,
     wanted_long_checks,
     wanted_nodes,
     wanted_on_demand,
@@ -399,6 +403,7 @@ def _nodes(
                 node_ssh=identity.node_ssh,
                 user_images=identity.user_images,
                 jail=MountedJail(jail.claim, settings.jail.volumes),
+                bridge=bridge_address(settings),
                 confinement_required=settings.slurm.cgroups == "required",
             ),
             opts,
@@ -410,6 +415,7 @@ def _nodes(
         RestArgs(site, control.slurmctld, settings.rest, settings.accounting.enabled),
         opts,
     )
+    _bridge(args, identity, control, rest.url, opts)
     on_demand = [nodeset.name for nodeset in settings.nodesets if nodeset.on_demand]
     wanted = control.configuration.once_proven(wanted_on_demand(settings))
     OnDemand(
@@ -427,6 +433,31 @@ def _nodes(
         ),
         login=_login(args, identity, control, jail, opts),
         rest_url=rest.url,
+    )
+
+
+def _bridge(
+    args: SlurmArgs,
+    identity: _Identity,
+    control: _Control,
+    rest_url: pulumi.Input[str],
+    opts: pulumi.ResourceOptions,
+) -> None:
+    settings = args.settings
+    if settings.bridge is None:
+        return
+    Bridge(
+        args.named("bridge"),
+        BridgeArgs(
+            site=identity.site,
+            jwt_secret=identity.jwt_secret,
+            rest_url=rest_url,
+            settings=settings.bridge,
+            rules=bridge_rules(settings),
+            stack_namespace=settings.namespace,
+            wanted=control.configuration.once_proven(wanted_bridge(settings)),
+        ),
+        opts,
     )
 
 

@@ -31,10 +31,15 @@ TAINT_UNHEALTHY: Final = labels.UNHEALTHY
 CONDITION_UNHEALTHY: Final = labels.CONDITION_UNHEALTHY
 ANNOTATION_REBOOT: Final = labels.REBOOT
 GATE_MACHINE: Final = labels.MACHINE
+TAINT_PODS: Final = labels.BRIDGE
+SHARED_LABELS: Final[Mapping[str, str]] = {f"{DOMAIN}/shared-with-pods": "yes"}
+"""Labels of the pods of nodes whose machines also run pods that Slurm schedules."""
 
 ACCOUNTING: Final = "accounting"
 ACCOUNTS: Final = "accounts"
 BACKUP: Final = "accounting-backup"
+BRIDGE: Final = "bridge"
+"""Agent with which Slurm schedules pods."""
 CONTROLLER: Final = "controller"
 EXPORTER: Final = "exporter"
 GUARD: Final = "guard"
@@ -82,6 +87,7 @@ BACKUP_CLAIM: Final = "accounting-backup"
 BACKUP_CONFIG: Final = "accounting-backup"
 AUTH_SECRET: Final = "auth-key"
 ARCHIVE_CLAIM: Final = "accounting-archive"
+BRIDGE_CONFIG: Final = "bridge"
 DATABASE_CLAIM: Final = "database"
 DATABASE_SECRET: Final = "database-password"
 GRAFANA_CONFIG: Final = "grafana"
@@ -149,6 +155,7 @@ STATE_CLAIM: Final = "controller-state"
 RESERVED_NAMES: Final = frozenset(
     {
         ACCOUNTING,
+        BRIDGE,
         CONTROLLER,
         EXPORTER,
         DATABASE,
@@ -186,6 +193,7 @@ RECONCILER_PORT: Final = 9343
 LONG_CHECKS_PORT: Final = 9344
 LOGS_PORT: Final = 9348
 ON_DEMAND_PORT: Final = 9349
+BRIDGE_PORT: Final = 9350
 SCRAPED: Final[Mapping[str, int]] = {
     EXPORTER: EXPORTER_PORT,
     LOGS: LOGS_PORT,
@@ -356,6 +364,11 @@ POWER_PROGRAM: Final = f"{PROGRAMS}/power"
 """Program that slurmctld runs to start and to stop nodes on demand."""
 FEATURE_ON_DEMAND: Final = "on-demand"
 """Slurm feature that all nodes on demand have."""
+FEATURE_PODS: Final = "pods"
+"""Slurm feature of all nodes whose machines also run pods that Slurm schedules."""
+PODS_RUN: Final = "/run/slurmstack/pods"
+"""Folder on workers with a file for each job that holds resources for pods. spank/chroot.c reads
+it, and lets no user start programs in such a job."""
 SCRIPTS: Final = f"{PROGRAMS}/scripts"
 """Mount point on workers, with the scripts that slurmd runs for nodes and tasks. Jobs also see this
 path."""

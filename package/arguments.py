@@ -199,6 +199,19 @@ class Block(TypedDict):
     """Nodesets whose nodes are all in the block."""
 
 
+class Bridge(TypedDict):
+    """Lets Slurm decide where and when pods run."""
+
+    scheduler: NotRequired[Input[str]]
+    """Pods with this `schedulerName` are scheduled by Slurm."""
+    partition: NotRequired[Input[str]]
+    """Partition of pods whose annotations name none; by default Slurm's default partition."""
+    users: Input[Sequence[Input["PodUser"]]]
+    """Which pods act as which users. All other pods with `scheduler` are refused."""
+    replicas: NotRequired[Input[int]]
+    """Number of pods of the bridge. One acts, and the others wait to take its place."""
+
+
 class Bundled(TypedDict):
     """The stack's own Prometheus and Alertmanager."""
 
@@ -784,6 +797,9 @@ class Nodeset(TypedDict):
     exclusive_cpus: NotRequired[Input[bool]]
     """Make the pods 'Guaranteed', so that the kubelet's CPU manager (policy 'static') gives each
     node CPUs that no other pod uses. For this, the pods' sidecar containers also get limits."""
+    shared_with_pods: NotRequired[Input[bool]]
+    """Let pods that Slurm schedules ('bridge') run on the machines of these nodes, beside the jobs.
+    The nodes' own pods then reserve only a little in Kubernetes, and each needs its own machine."""
     memory: Input[str]
     """Memory of a node, such as '16GiB'; also the memory limit of its pod. A part is reserved for
     Slurm's daemons."""
@@ -957,6 +973,25 @@ class Pod(TypedDict):
     """Annotations of the pods, for example to attach networks."""
     init_containers: NotRequired[Input[Sequence[Input["InitContainer"]]]]
     """Containers that run once, in this order, after `network.guard` and before all others."""
+
+
+class PodUser(TypedDict):
+    """A rule that lets pods of a namespace act as a Slurm user."""
+
+    namespace: Input[str]
+    """Namespace of the pods. It must exist before the deploy."""
+    service_account: NotRequired[Input[str]]
+    """Only pods with this service account; by default all pods of the namespace."""
+    user: Input[str]
+    """Name of the user."""
+    uid: NotRequired[Input[int]]
+    """User id, which is also the group id. Required for a user of the directory; other users have
+    their uid in `users`."""
+    accounts: NotRequired[Input[Sequence[Input[str]]]]
+    """Accounts that the pods may use, the default first; by default all accounts of the user."""
+    may_set_priority: NotRequired[Input[bool]]
+    """Let the annotation `priority` of a pod replace the priority that Slurm computes; otherwise
+    the annotation has no effect."""
 
 
 class Policy(TypedDict):
@@ -1459,6 +1494,8 @@ class SlurmClusterArgs(TypedDict):
     controller: NotRequired[Input["Controller"]]
     nodesets: NotRequired[Input[Sequence[Input["Nodeset"]]]]
     on_demand: NotRequired[Input["OnDemandLimits"]]
+    bridge: NotRequired[Input["Bridge"]]
+    """Let Slurm schedule pods of Kubernetes; by default Slurm schedules only jobs."""
     partitions: NotRequired[Input[Sequence[Input["Partition"]]]]
     """Partitions; by default one partition, `main`, over all nodesets."""
     slurm: NotRequired[Input["Slurm"]]

@@ -562,6 +562,12 @@ _RULES: Final = (
         " open file is lost.",
     ),
     _Rule(
+        "bridge-agent",
+        _is(Op.DELETE),
+        "Slurm no longer schedules pods. Pods that still run keep their jobs, but these jobs do not"
+        " end by themselves, and Kubernetes does not remove the pods: delete all pods first.",
+    ),
+    _Rule(
         "jwt-secret",
         changes_data,
         "The key that signs users' tokens changes: users must request new tokens.",
@@ -627,7 +633,7 @@ _HARMLESS: Final = "|".join(
     (
         # Monitoring, checks and repairs
         *("dashboard-.+", "exporter-.+", "grafana-.+", "logs-.+", "machines-.+", "monitoring-.+"),
-        *("longchecks-.+", "ondemand-.+", "rebooter-.+", "reconciler-.+"),
+        *("bridge-.+", "longchecks-.+", "ondemand-.+", "rebooter-.+", "reconciler-.+"),
         # Copies of data, and volumes that grow
         *("backup-.+", "snapshots-.+", "database-data", "controller-state", "jail-claim"),
         *("jail-server-volume", "jail-volume", "accounting-archive"),

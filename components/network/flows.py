@@ -67,8 +67,14 @@ FLOWS = (
     # Allow all ports: slurmd has a fixed port, but srun, salloc, sackd and MPI listen on any free
     # port.
     Flow((c.CONTROLLER, *_NODES), _NODES),
-    Flow((c.LONG_CHECK, c.LONG_CHECKS, c.ON_DEMAND, c.RECONCILER, *_NODES), (c.REST,), c.REST_PORT),
+    Flow(
+        (c.BRIDGE, c.LONG_CHECK, c.LONG_CHECKS, c.ON_DEMAND, c.RECONCILER, *_NODES),
+        (c.REST,),
+        c.REST_PORT,
+    ),
     Flow((c.CONTROLLER,), (c.ON_DEMAND,), c.ON_DEMAND_PORT),
+    # Nodes ask the bridge.
+    Flow((c.WORKER,), (c.BRIDGE,), c.BRIDGE_PORT),
     Flow((c.ACCOUNTS, c.CONTROLLER, c.REST, *_NODES), (c.ACCOUNTING,), c.SLURMDBD_PORT),
     # slurmdbd connects to slurmctld to report changed accounts.
     Flow((c.ACCOUNTING,), (c.CONTROLLER,), c.SLURMCTLD_PORT),
@@ -127,7 +133,7 @@ class Rules:
     """Namespaces whose pods may scrape metrics."""
 
 
-_ASK_KUBERNETES = (c.ON_DEMAND, c.RECONCILER, c.REBOOTER, c.SNAPSHOTS)
+_ASK_KUBERNETES = (c.BRIDGE, c.ON_DEMAND, c.RECONCILER, c.REBOOTER, c.SNAPSHOTS)
 """Components with a credential for Kubernetes' API."""
 _ANYWHERE = ("all",)
 _API = Reach(API_PORTS, entities=("kube-apiserver",))
@@ -137,6 +143,8 @@ def rules(settings: Settings) -> tuple[Rules, ...]:
     """Return the rules of each component. The modules `policies` and `ciliumpolicies` render their
     policies from these rules."""
     components = {component for flow in FLOWS for component in (*flow.by, *flow.to)} | {c.REBOOTER}
+    if not settings.bridge:
+        components.remove(c.BRIDGE)
     if settings.jail.server:
         components.add(c.JAIL_SERVER)
     if settings.snapshots:

@@ -30,6 +30,7 @@ from components.conventions import (
 from components.settings import contents
 from components.settings.accounting import Accounting
 from components.settings.accounts import NORMAL, ROOT
+from components.settings.bridge import Bridge
 from components.settings.cilium import Cilium
 from components.settings.clusters import Cluster
 from components.settings.containers import Containers
@@ -367,6 +368,8 @@ class Settings(Model):
     controller: Controller = Field(default_factory=Controller)
     nodesets: tuple[Nodeset, ...] = ()
     on_demand: OnDemandLimits = Field(default_factory=OnDemandLimits)
+    bridge: Bridge | None = None
+    """Let Slurm schedule pods of Kubernetes; by default Slurm schedules only jobs."""
     partitions: tuple[Partition, ...] = ()
     """Partitions; by default one partition, `main`, over all nodesets."""
     slurm: Slurm = Field(default_factory=Slurm)
@@ -620,6 +623,51 @@ class Settings(Model):
                             f"{value}: has no effect, because slurm.preemption.type is 'none'; "
                             "set slurm.preemption.type to 'partition_prio', or remove this setting",
                         )
+        return self
+
+    @model_validator(mode="after")
+    def _pods_have_users(self) -> Self:
+        users = {user.name for user in self.users}
+        for index, rule in enumerate(self.bridge.users if self.bridge else ()):
+            key = f"bridge.users[{index}]"
+            if rule.user in users:
+                if rule.uid is not None:
+                    raise cross_field(
+                        f"{key}.uid",
+                        f"{rule.uid}: the uid of '{rule.user}' is in 'users'; remove this setting",
+                    )
+            elif not self.directory:
+                raise cross_field(
+                    f"{key}.user", f"'{rule.user}' is not a user; {known_names(rule.user, users)}"
+                )
+            elif rule.uid is None:
+                raise cross_field(
+                    f"{key}.uid",
+                    f"is required, because '{rule.user}' is a user of the directory; add the "
+                    "user's uid",
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _pods_have_nodes(self) -> Self:
+        shared = [i for i, nodeset in enumerate(self.nodesets) if nodeset.shared_with_pods]
+        if shared and not self.bridge:
+            raise cross_field(
+                f"nodesets[{shared[0]}].shared_with_pods",
+                "true: has no effect without 'bridge'; add 'bridge', or remove this setting",
+            )
+        if self.bridge and not shared:
+            raise cross_field(
+                "bridge",
+                "no node may run pods; set 'shared_with_pods: true' in a nodeset, or remove "
+                "'bridge'",
+            )
+        known = {partition.name for partition in self.queues()}
+        wanted = self.bridge.partition if self.bridge else None
+        if wanted is not None and wanted not in known:
+            raise cross_field(
+                "bridge.partition", f"'{wanted}' is not a partition; {known_names(wanted, known)}"
+            )
         return self
 
     @model_validator(mode="after")

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
-from components.conventions import FEATURE_ON_DEMAND, MAX_REPLICAS, node_names
+from components.conventions import FEATURE_ON_DEMAND, FEATURE_PODS, MAX_REPLICAS, node_names
 from components.settings.health import GPU_COUNT, Choices, refuse_choices
 from components.settings.isolation import Isolation
 from components.settings.ondemand import OnDemand
@@ -159,6 +159,9 @@ class Nodeset(Model):
     exclusive_cpus: bool = False
     """Make the pods 'Guaranteed', so that the kubelet's CPU manager (policy 'static') gives each
     node CPUs that no other pod uses. For this, the pods' sidecar containers also get limits."""
+    shared_with_pods: bool = False
+    """Let pods that Slurm schedules ('bridge') run on the machines of these nodes, beside the jobs.
+    The nodes' own pods then reserve only a little in Kubernetes, and each needs its own machine."""
     memory: Annotated[MemoryMiB, at_least(_LEAST_MEMORY)]
     """Memory of a node, such as '16GiB'; also the memory limit of its pod. A part is reserved for
     Slurm's daemons."""
@@ -199,12 +202,12 @@ class Nodeset(Model):
 
     @property
     def requested_cpus(self) -> float:
-        """Number of CPUs that each pod reserves on its machine."""
+        """Number of CPUs that each pod needs on its machine."""
         return self.cpu_request or self.cpus
 
     @property
     def requested_memory(self) -> int:
-        """Memory that each pod reserves on its machine in MiB, including huge pages."""
+        """Memory that each pod needs on its machine in MiB, including huge pages."""
         return self.memory + sum(self.pod.hugepages.values())
 
     def runs_gpu_count(self) -> bool:
@@ -266,6 +269,26 @@ class Nodeset(Model):
                 raise cross_field(
                     "on_demand.keep", f"'{name}' is not a node; {known_names(name, names)}"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _sharing_fits(self) -> Self:
+        if not self.shared_with_pods:
+            return self
+        others = ("cpu_request", "exclusive_cpus", "gpus", "on_demand")
+        for name in others:
+            if getattr(self, name):
+                raise cross_field(
+                    name,
+                    "cannot be combined with 'shared_with_pods: true'; remove one of the two "
+                    "settings",
+                )
+        if self.pod.hugepages or self.pod.resources:
+            name = "hugepages" if self.pod.hugepages else "resources"
+            raise cross_field(
+                f"pod.{name}",
+                "cannot be combined with 'shared_with_pods: true'; remove one of the two settings",
+            )
         return self
 
     @model_validator(mode="after")
@@ -340,6 +363,12 @@ class Nodeset(Model):
                 "features",
                 f"'{FEATURE_ON_DEMAND}': nodes on demand always have this feature; remove it from "
                 "'features'",
+            )
+        if FEATURE_PODS in self.features:
+            raise cross_field(
+                "features",
+                f"'{FEATURE_PODS}': nodes with 'shared_with_pods: true' always have this feature; "
+                "remove it from 'features'",
             )
         for feature in duplicates((self.name, *self.features)):
             said = "the nodeset's name is always a feature of its nodes; remove it from 'features'"

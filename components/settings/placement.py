@@ -18,6 +18,7 @@ from components.settings.types import (
 Service = Literal[
     "default",
     "accounting",
+    "bridge",
     "controller",
     "database",
     "exporter",

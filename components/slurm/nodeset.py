@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pulumi
 import pulumi_kubernetes as k8s
 
+from agents.labels import HOSTNAME
 from agents.reconciler.wanted import Roll
 from components import conventions as c
 from components import pods
@@ -51,6 +53,9 @@ _AUTOSCALERS = {
 """Annotations that forbid autoscalers to evict a node's pod and to remove the pod's machine. An
 idle node may get a job at any time. Evicting a node that is not on demand saves no machine:
 Kubernetes only starts its pod again on another machine."""
+_SHARED = {"cpu": "100m", "memory": "128Mi"}
+"""What a pod reserves if pods share its machine. It is for slurmd: what jobs can use must stay free
+in Kubernetes, so that Slurm can also give it to pods."""
 _STOP_MARGIN = 60
 """When `drain_grace` has passed, a pod has this many seconds to delete its node record and to stop
 slurmd."""
@@ -73,6 +78,8 @@ class NodesetArgs:
     user_images: pods.Mounted
     """Volume with the site's settings for container images that users run."""
     jail: MountedJail
+    bridge: str
+    """Host and port of the bridge, which nodes ask if pods share their machines."""
     confinement_required: bool
     """Whether a node must refuse all jobs if it cannot confine a job to the job's resources."""
 
@@ -185,6 +192,9 @@ def _template(
 ) -> pods.Spec:
     settings = args.settings
     annotations = {**_AUTOSCALERS, **settings.pod.annotations}
+    if settings.shared_with_pods:
+        # Not in the StatefulSet's selector, which cannot change.
+        labels = {**labels, **c.SHARED_LABELS}
     mounted = [
         nodessh.mounted(args.node_ssh),
         args.user_images,
@@ -241,9 +251,11 @@ def _placement(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
     # Also run on a machine that the reconciler has marked as faulty: only a pod there can check
     # whether the fault still exists.
     tolerations.append({"key": c.TAINT_UNHEALTHY, "operator": "Exists"})
+    if settings.shared_with_pods:
+        tolerations.append({"key": c.TAINT_PODS, "operator": "Exists"})
     chosen = {
         "nodeSelector": {**machines.labels, **settings.node_selector},
-        "affinity": settings.affinity,
+        "affinity": _affinity(settings),
         "tolerations": tolerations,
         "priorityClassName": settings.priority_class,
         "schedulingGates": [{"name": c.GATE_MACHINE}] if settings.keep_machine else [],
@@ -251,9 +263,25 @@ def _placement(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
     return {key: value for key, value in chosen.items() if value}
 
 
+def _affinity(settings: NodesetSettings) -> pods.Spec:
+    """Return the affinity in the settings. Nodes that share their machine with pods also keep away
+    from each other, because each counts all CPUs of its machine."""
+    chosen: dict[str, Any] = dict(settings.affinity.items())
+    if not settings.shared_with_pods:
+        return chosen
+    apart = {
+        "labelSelector": {"matchLabels": c.SHARED_LABELS},
+        "topologyKey": HOSTNAME,
+    }
+    anti = dict(chosen.get("podAntiAffinity", {}))
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    anti[required] = [*anti.get(required, ()), apart]
+    return {**chosen, "podAntiAffinity": anti}
+
+
 def _resources(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
-    """Return a pod's requests and limits. They are equal, except for the CPUs if nodes share
-    CPUs."""
+    """Return a pod's requests and limits. They are equal, except if nodes share their machine with
+    each other or with pods."""
     size = {
         "cpu": str(settings.cpus),
         "memory": f"{settings.memory}Mi",
@@ -268,7 +296,8 @@ def _resources(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
     size |= machines.resources
     size |= {name: str(n) for name, n in settings.pod.resources.items()}
     size |= {pages: f"{memory}Mi" for pages, memory in settings.pod.hugepages.items()}
-    reserved = {**size, "cpu": f"{settings.requested_cpus:g}"}
+    shared = _SHARED if settings.shared_with_pods else {}
+    reserved = {**size, "cpu": f"{settings.requested_cpus:g}", **shared}
     return {"resources": {"requests": reserved, "limits": size}}
 
 
@@ -373,6 +402,7 @@ def _slurmd(args: NodesetArgs, mounted: Sequence[pods.Mounted]) -> pods.Spec:
             {"name": "NODE_CONF", "value": description},
             {"name": "DRAIN_GRACE", "value": str(settings.drain_grace)},
             *([{"name": "ON_DEMAND", "value": "yes"}] if settings.on_demand else []),
+            *([{"name": "BRIDGE", "value": args.bridge}] if settings.shared_with_pods else []),
             {"name": "SLURMSTACK_SCRATCH", "value": c.WORKER_SCRATCH},
             *_limits(args),
             *pods.environment(settings.pod.environment),

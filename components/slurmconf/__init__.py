@@ -15,6 +15,7 @@ from components.slurmconf.accounting import (
     backup_files,
 )
 from components.slurmconf.accounts import wanted_accounts
+from components.slurmconf.bridge import bridge_address, bridge_rules, bridge_scripts, wanted_bridge
 from components.slurmconf.checks import AROUND_JOBS, around_jobs, node_checks
 from components.slurmconf.containers import container_files, plugin_defaults
 from components.slurmconf.isolation import node_options
@@ -43,6 +44,8 @@ __all__ = [
     "accounting_files",
     "backup_environment",
     "backup_files",
+    "bridge_address",
+    "bridge_rules",
     "config_digest",
     "config_files",
     "container_files",
@@ -56,6 +59,7 @@ __all__ = [
     "real_memory",
     "script_files",
     "wanted_accounts",
+    "wanted_bridge",
     "wanted_long_checks",
     "wanted_nodes",
     "wanted_on_demand",
@@ -88,6 +92,7 @@ def _files(settings: Settings, root: Path, mark: str) -> dict[str, str]:
         "slurm.conf": _slurm_conf(settings, mark),
         **script_files(settings, root, SHIPPED),
         **(AROUND_JOBS if around_jobs(settings) else {}),
+        **bridge_scripts(settings),
     }
     if settings.gres_types():
         nodesets = sorted(settings.nodesets, key=lambda nodeset: nodeset.name)
@@ -157,6 +162,7 @@ def _slurm(settings: Settings) -> dict[str, object]:
         "preempt_mode": _preempt_mode(settings),
         "tres_weights": ",".join(f"{name}={n}" for name, n in sorted(slurm.priority.tres.items())),
         "scripts": script_paths(settings),
+        "bridge": settings.bridge is not None,
         "checks_around_jobs": around_jobs(settings),
         "health_check_states": ",".join(state.upper() for state in settings.health.node_states),
         "health": settings.health,

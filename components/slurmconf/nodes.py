@@ -13,8 +13,11 @@ _NOWHERE = "192.0.2.1"
 
 def node_conf(nodeset: Nodeset) -> str:
     """Return the description with which a node registers in Slurm (`slurmd -Z --conf`)."""
-    on_demand = (c.FEATURE_ON_DEMAND,) if nodeset.on_demand else ()
-    features = ",".join((nodeset.name, *sorted((*nodeset.features, *on_demand))))
+    own = (
+        *((c.FEATURE_ON_DEMAND,) if nodeset.on_demand else ()),
+        *((c.FEATURE_PODS,) if nodeset.shared_with_pods else ()),
+    )
+    features = ",".join((nodeset.name, *sorted((*nodeset.features, *own))))
     ours: dict[str, object] = {
         "CPUs": nodeset.cpus,
         **_layout(nodeset),

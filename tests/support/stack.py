@@ -517,4 +517,7 @@ def enable_everything(values: dict[str, Any]) -> None:
     values["network"] = {"policies": "both", "refuse": ["10.9.0.0/16"]}
     values["reconciler"] = {"ladders": {"gpu-xid": ["reboot"]}}
     burst = {"name": "burst", "replicas": 2, "cpus": 4, "memory": "8GiB", "on_demand": {}}
-    values["nodesets"] = [*values["nodesets"], burst]
+    shared = {"name": "shared", "replicas": 1, "cpus": 4, "memory": "8GiB"}
+    shared["shared_with_pods"] = True
+    values["nodesets"] = [*values["nodesets"], burst, shared]
+    values["bridge"] = {"users": [{"namespace": "lab", "user": "grace", "uid": 3001}]}

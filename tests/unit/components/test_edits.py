@@ -228,6 +228,20 @@ def elastic(values: Values) -> None:
     cpu(on_demand={"price": 2})(values)
 
 
+BRIDGE = {
+    *("bridge-account", "bridge-agent", "bridge-cluster-rights", "bridge-cluster-role"),
+    *("bridge-lab-rights", "bridge-lab-role", "bridge-limits", "bridge-limits-binding"),
+    *("bridge-pods", "bridge-pods-binding", "bridge-rights", "bridge-role", "bridge-service"),
+    *("bridge-settings", "network-bridge"),
+}
+"""Resources that exist if Slurm schedules pods."""
+
+
+def bridged(values: Values) -> None:
+    cpu(shared_with_pods=True)(values)
+    values["bridge"] = {"users": [{"namespace": "lab", "user": values["users"][0]["name"]}]}
+
+
 def cpu(**fields: Any) -> Change:
     return lambda values: values["nodesets"][0].update(fields)
 
@@ -407,6 +421,17 @@ EDITS = [
         top(on_demand={"ceiling": 100}),
         effect_of(updated={"ondemand-nodesets"}),
         given=elastic,
+    ),
+    Edit(
+        "Slurm schedules pods, beside the jobs of a nodeset",
+        bridged,
+        and_conf(effect_of(created=BRIDGE, updated={RECONCILER}, rolled={CPU})),
+    ),
+    Edit(
+        "pods use another partition",
+        lambda values: values["bridge"].update(partition="main"),
+        effect_of(updated={"bridge-settings"}),
+        given=bridged,
     ),
     Edit("a nodeset has no nodes", cpu(replicas=0), effect_of(updated={CPU, RECONCILER})),
     Edit(

@@ -235,7 +235,29 @@ ELASTIC: Values = {
 }
 """A stack with nodes on demand."""
 
+BRIDGED: Values = {
+    **VALID,
+    "nodesets": [{**_NODESET, "shared_with_pods": True}],
+    "partitions": [],
+    "users": [{"name": "alice", "uid": 2001}],
+    "bridge": {
+        "scheduler": "slurm-bridge",
+        "partition": "main",
+        "users": [
+            {
+                "namespace": "lab",
+                "service_account": "trainer",
+                "user": "alice",
+                "accounts": ["physics"],
+            }
+        ],
+        "replicas": 2,
+    },
+}
+"""A stack in which Slurm schedules pods."""
+
 NUMBERS: dict[str, tuple[int, int | None]] = {
+    "bridge.replicas": (1, 3),
     "cluster.nodes": (1, 9),
     "cluster.machines.gpu.autoscaling.min": (0, 10_000),
     "cluster.machines.gpu.autoscaling.max": (1, 10_000),
@@ -366,6 +388,8 @@ CHOICES: dict[str, str] = {
 }
 
 SWITCHES = (
+    "bridge.users[0].may_set_priority",
+    "nodesets[0].shared_with_pods",
     "nodesets[1].roll.in_maintenance",
     "nodesets[1].keep_machine",
     "nodesets[1].exclusive_cpus",
@@ -416,6 +440,8 @@ SWITCHES = (
 )
 
 LISTS = (
+    "bridge.users",
+    "bridge.users[0].accounts",
     "cluster.api_from",
     "cluster.zones",
     "cluster.control_planes",
@@ -495,6 +521,8 @@ LISTS = (
 )
 
 MAPPINGS = (
+    "bridge",
+    "bridge.users[0]",
     "nodesets[1].roll",
     "secrets",
     "placement",
@@ -729,6 +757,13 @@ WORDS: dict[str, dict[Any, str]] = {
     "cluster.context": {5: _TEXT},
     "cluster.domain": {"cluster..local": _DOMAIN, "a" * 254: _DOMAIN, 5: _TEXT},
     "namespace": {"slurm.hpc": _LABEL, "Slurm": _LABEL},
+    "bridge.scheduler": {"Slurm": _LABEL},
+    "bridge.users[0].uid": {999: "expected at least 1000", 60000: "expected less than 60000"},
+    "bridge.partition": {"Main": _LABEL},
+    "bridge.users[0].namespace": {"Lab": _LABEL},
+    "bridge.users[0].service_account": {"Trainer": _OBJECT},
+    "bridge.users[0].user": {"Alice": _USER},
+    "bridge.users[0].accounts[0]": {"Physics Lab": _ACCOUNT},
     "registry": {
         "https://registry.example.org": "expected a host and a path",
         "": "expected a host and a path",
@@ -1169,6 +1204,9 @@ UNKNOWN: dict[str, str] = {
 
 REQUIRED = (
     "cluster_name",
+    "bridge.users",
+    "bridge.users[0].namespace",
+    "bridge.users[0].user",
     "cluster",
     "cluster.api_from",
     "cluster.project",
@@ -1264,6 +1302,14 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("nodesets[0].on_demand", None, "on_demand.ceiling", "10", "remove on_demand.ceiling"),
     ("nodesets[0].on_demand.price", None, "nodesets[0].on_demand.price", "is required",
      "add the price of a node"),
+    ("bridge.partition", "mian", "bridge.partition", "'mian'", "did you mean 'main'?"),
+    ("bridge.users", [], "bridge.users", "[]", "1 or more items"),
+    ("bridge.users[0].user", "alcie", "bridge.users[0].user", "'alcie'", "did you mean 'alice'?"),
+    ("bridge.users[0].uid", 2001, "bridge.users[0].uid", "2001", "remove this setting"),
+    ("nodesets[0].shared_with_pods", False, "bridge", "no node may run pods",
+     "set 'shared_with_pods: true' in a nodeset"),
+    ("bridge.users", [{"namespace": "lab", "user": "alice"}] * 2, "bridge.users",
+     "two entries are for lab/* as alice", "keep one"),
     ("cluster.kind", "moon", "cluster.kind", '"moon"',
      "expected 'eks', 'existing', 'local', 'metal' or 'nebius'"),
     ("cluster.machines.gpu.autoscaling.min", 9, "cluster.machines.gpu.autoscaling.min", "9",
@@ -1886,7 +1932,9 @@ def base(key: str) -> Values:
         "accounting.external": EXTERNAL,
         "monitoring.operator": OPERATED,
         "nodesets[0].on_demand": ELASTIC,
+        "nodesets[0].shared_with_pods": BRIDGED,
         "on_demand": ELASTIC,
+        "bridge": BRIDGED,
     }.items():
         if key.startswith(beginning):
             return values
@@ -3070,3 +3118,42 @@ def test_stack_file_of_random_text_is_refused_in_one_line(text: str, tmp_path: P
     with pytest.raises(SettingsError) as caught:
         read_stack("lab", tmp_path)
     assert has_clean_lines(str(caught.value))
+
+
+# --- Pods ----------------------------------------------------------------------------------------
+
+
+def test_nodes_share_machines_with_pods_only_if_slurm_schedules_pods() -> None:
+    without = {key: value for key, value in BRIDGED.items() if key != "bridge"}
+
+    assert "nodesets[cpu].shared_with_pods: true: has no effect" in refused(without)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("cpu_request", 1),
+        ("exclusive_cpus", True),
+        ("gpus", {"type": "h100", "count": 8}),
+        ("on_demand", {}),
+        ("pod", {"resources": {"rdma/hca": 1}}),
+        ("pod", {"hugepages": {"hugepages-2Mi": "1GiB"}}),
+    ],
+)
+def test_nodes_that_share_machines_with_pods_reserve_nothing_else(field: str, value: Any) -> None:
+    nodeset = {**BRIDGED["nodesets"][0], field: value}
+
+    assert "cannot be combined with 'shared_with_pods: true'" in refused(
+        BRIDGED, nodesets=[nodeset]
+    )
+
+
+def test_pods_of_a_user_of_the_directory_need_the_uid() -> None:
+    directory = {"uris": ["ldaps://ldap.example.org"], "base": "dc=example,dc=org"}
+    rule = {"namespace": "lab", "user": "grace"}
+    bridge = {"users": [rule]}
+
+    assert "bridge.users[0].uid: is required" in refused(
+        BRIDGED, directory=directory, bridge=bridge
+    )
+    assert not refuses(BRIDGED, directory=directory, bridge={"users": [{**rule, "uid": 3001}]})

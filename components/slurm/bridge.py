@@ -1,0 +1,228 @@
+"""The bridge, with which Slurm schedules pods of Kubernetes; see agents/bridge."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pulumi
+import pulumi_kubernetes as k8s
+
+from agents import labels
+from agents.bridge.wanted import Rule
+from components import conventions as c
+from components import pods
+from components.identity import rights
+from components.settings.bridge import Bridge as BridgeSettings
+from components.site import Site
+from components.slurm import bridgepolicy
+
+
+@dataclass(frozen=True)
+class BridgeArgs:
+    site: Site
+    jwt_secret: pulumi.Input[str]
+    rest_url: pulumi.Input[str]
+    settings: BridgeSettings
+    rules: Sequence[Rule]
+    """Rules by which pods act as Slurm users."""
+    stack_namespace: str
+    """Namespace of the stack, in the form in which admission policies need it."""
+    wanted: pulumi.Input[str]
+    """Settings in the format of agents/bridge."""
+
+
+class Bridge(pulumi.ComponentResource):
+    """Pods with credentials for Kubernetes' API, and the Service that nodes call.
+
+    The bridge reads pods of all namespaces, because it must know what is free on each machine. It
+    changes only pods that Slurm schedules, and only in the namespaces of the settings.
+    """
+
+    def __init__(
+        self, name: str, args: BridgeArgs, opts: pulumi.ResourceOptions | None = None
+    ) -> None:
+        super().__init__(c.type_token("bridge", "Bridge"), name, None, opts)
+        child = pulumi.ResourceOptions(parent=self)
+        wanted = pods.config_map(
+            f"{name}-settings",
+            c.BRIDGE_CONFIG,
+            args.site.namespace,
+            {c.NODES_FILE: args.wanted},
+            child,
+        )
+        account = rights.account(name, c.BRIDGE, args.site.namespace, child)
+        # Limit the account, and protect the pods, before the account has any rights.
+        limited = [_limit(name, account, args, child), _protect(name, account, args, child)]
+        after_limits = pulumi.ResourceOptions(parent=self, depends_on=limited)
+        granted = _grant(name, account, args, after_limits)
+        agent = k8s.apps.v1.Deployment(
+            f"{name}-agent",
+            metadata={"name": c.BRIDGE, "namespace": args.site.namespace},
+            spec=pods.workload(
+                c.BRIDGE,
+                _pod(args, account, wanted.metadata.name),
+                replicas=args.settings.replicas,
+            ),
+            opts=pulumi.ResourceOptions(parent=self, depends_on=granted),
+        )
+        port = pods.service_port("nodes", c.BRIDGE_PORT)
+        pods.service(f"{name}-service", c.BRIDGE, args.site.namespace, agent, port, child)
+        self.register_outputs({})
+
+
+def _pod(args: BridgeArgs, account: rights.Account, config: pulumi.Input[str]) -> pods.Spec:
+    environment = {
+        "REST_URL": args.rest_url,
+        "JWT_KEY": c.JWT_KEY,
+        "WANTED": f"{c.NODESETS}/{c.NODES_FILE}",
+        "NAMESPACE": args.site.namespace,
+        "PORT": str(c.BRIDGE_PORT),
+    }
+    mounted = [
+        pods.mounted(pods.secret_volume("jwt", args.jwt_secret), c.JWT_KEY_DIR, read_only=True),
+        pods.mounted(pods.config_volume("settings", config), c.NODESETS, read_only=True),
+    ]
+    return {
+        **args.site.pod(c.BRIDGE),
+        **rights.token(account),
+        "securityContext": {"fsGroup": c.SLURM_ID},
+        "containers": [
+            {
+                "name": c.BRIDGE,
+                **pods.image("agents", args.site.images),
+                "args": ["agents.bridge"],
+                "env": [*pods.environment(environment), pods.field("POD_NAME", "metadata.name")],
+                "ports": [{"name": "nodes", "containerPort": c.BRIDGE_PORT}],
+                **pods.security(user=c.SLURM_ID),
+                **args.site.requests(c.BRIDGE, "10m", "64Mi"),
+                **pods.probes(pods.open_port(c.BRIDGE_PORT)),
+                "volumeMounts": pods.mounts(mounted),
+            }
+        ],
+        "volumes": pods.volumes(mounted),
+    }
+
+
+# --- Rights --------------------------------------------------------------------------------------
+
+_LEASES = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+_OF_STACK: list[pods.Spec] = [
+    {**_LEASES, "verbs": ["create"]},
+    {**_LEASES, "resourceNames": [labels.BRIDGE_LEASE], "verbs": ["delete", "get", "update"]},
+]
+"""Rights in the stack's namespace: to elect the pod that acts."""
+_OF_PODS: list[pods.Spec] = [
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["delete", "patch"]},
+    {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
+    {"apiGroups": [""], "resources": ["events", "pods/binding"], "verbs": ["create"]},
+    {"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": ["patch"]},
+]
+"""Rights in the namespaces of pods."""
+_READS = ["get", "list", "watch"]
+_EVERYWHERE: list[pods.Spec] = [
+    {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": _READS},
+    {
+        "apiGroups": [""],
+        "resources": ["persistentvolumeclaims", "persistentvolumes"],
+        "verbs": _READS,
+    },
+    {"apiGroups": ["storage.k8s.io"], "resources": ["storageclasses"], "verbs": _READS},
+    {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": _READS},
+    {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": _READS},
+    {"apiGroups": ["leaderworkerset.x-k8s.io"], "resources": ["leaderworkersets"], "verbs": _READS},
+    {"apiGroups": ["scheduling.x-k8s.io"], "resources": ["podgroups"], "verbs": _READS},
+]
+"""Rights in all namespaces: to know the pods' gangs, and what is free on each machine."""
+
+
+def _grant(
+    name: str, account: rights.Account, args: BridgeArgs, opts: pulumi.ResourceOptions
+) -> list[pulumi.Resource]:
+    namespaces = sorted({user.namespace for user in args.settings.users})
+    return [
+        rights.grant(name, account, args.site.namespace, _OF_STACK, opts),
+        rights.grant_everywhere(name, account, _EVERYWHERE, opts),
+        *(
+            rights.grant(f"{name}-{namespace}", account, namespace, _OF_PODS, opts, "pods")
+            for namespace in namespaces
+        ),
+    ]
+
+
+def _limit(
+    name: str, account: rights.Account, args: BridgeArgs, opts: pulumi.ResourceOptions
+) -> pulumi.Resource:
+    """Limit the bridge to pods that Slurm schedules."""
+    return _policy(
+        f"{name}-limits",
+        account.unique_name(),
+        {
+            "matchConstraints": {
+                "resourceRules": [
+                    _requests(
+                        ["pods", "pods/status", "persistentvolumeclaims"], ["UPDATE", "DELETE"]
+                    )
+                ]
+            },
+            "matchConditions": [{"name": "user", "expression": _is_user(account, "==")}],
+        },
+        bridgepolicy.VARIABLES,
+        bridgepolicy.of_bridge(args.settings.scheduler, args.stack_namespace),
+        opts,
+    )
+
+
+def _protect(
+    name: str, account: rights.Account, args: BridgeArgs, opts: pulumi.ResourceOptions
+) -> pulumi.Resource:
+    """Refuse pods that may not act as a Slurm user, and changes that only the bridge may make."""
+    ours = bridgepolicy.concerns(args.settings.scheduler, args.stack_namespace)
+    return _policy(
+        f"{name}-pods",
+        account.unique_name("pods"),
+        {
+            "matchConstraints": {
+                "resourceRules": [
+                    _requests(["pods", "pods/resize", "pods/status"], ["CREATE", "UPDATE"])
+                ]
+            },
+            "matchConditions": [
+                {"name": "pods", "expression": ours},
+                {"name": "user", "expression": _is_user(account, "!=")},
+            ],
+        },
+        (*bridgepolicy.VARIABLES, *bridgepolicy.users(args.rules)),
+        bridgepolicy.of_pods(),
+        opts,
+    )
+
+
+def _is_user(account: rights.Account, comparison: str) -> pulumi.Output[str]:
+    return pulumi.Output.concat(f"request.userInfo.username {comparison} '", account.user(), "'")
+
+
+def _requests(resources: list[str], operations: list[str]) -> pods.Spec:
+    return {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "resources": resources,
+        "operations": operations,
+    }
+
+
+def _policy(
+    name: str,
+    object_name: pulumi.Input[str],
+    spec: pods.Spec,
+    variables: Iterable[tuple[str, str]],
+    rules: Iterable[tuple[str, str]],
+    opts: pulumi.ResourceOptions,
+) -> pulumi.Resource:
+    """Create a policy with its binding, and return the binding."""
+    policy: pods.Spec = {
+        **spec,
+        # Refuse a request if an expression fails.
+        "failurePolicy": "Fail",
+        "variables": [{"name": one, "expression": text} for one, text in variables],
+        "validations": [{"expression": text, "message": message} for text, message in rules],
+    }
+    return rights.refuse(name, object_name, policy, opts)

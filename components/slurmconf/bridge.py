@@ -1,0 +1,78 @@
+"""Render the settings of the bridge, for agents/bridge and for the nodes whose machines run pods.
+
+A job that holds resources for pods has the variable `SPANK_SLURMSTACK_PODS` in the environment of
+its prolog and epilog; see agents/bridge/jobs.py.
+"""
+
+import json
+
+from agents.bridge.wanted import Rule, Wanted
+from components import conventions as c
+from components.settings import Settings
+from components.settings.bridge import PodUser
+
+_MODULE = "agents/bridge/wait.py"
+_PROLOG = f"""\
+#!/bin/sh
+# Marks a job that holds resources for pods. Users cannot start programs in such a job.
+[ "${{SPANK_SLURMSTACK_PODS:-}}" ] || exit 0
+mkdir -p {c.PODS_RUN} && : >"{c.PODS_RUN}/$SLURM_JOB_ID"
+"""
+
+
+def wanted_bridge(settings: Settings) -> str:
+    """Return the settings of agents/bridge as JSON, or "" if the stack has no bridge."""
+    bridge = settings.bridge
+    if bridge is None:
+        return ""
+    wanted = Wanted(
+        scheduler=bridge.scheduler,
+        partition=bridge.partition,
+        feature=c.FEATURE_PODS,
+        rules=bridge_rules(settings),
+    )
+    return json.dumps(wanted.model_dump(mode="json"), indent=1, sort_keys=True) + "\n"
+
+
+def bridge_rules(settings: Settings) -> tuple[Rule, ...]:
+    """Return the rules by which pods act as Slurm users, with the users' ids."""
+    users = settings.bridge.users if settings.bridge else ()
+    return tuple(_rule(user, settings) for user in users)
+
+
+def _rule(user: PodUser, settings: Settings) -> Rule:
+    uids = {one.name: one.uid for one in settings.users}
+    uid = uids[user.user] if user.uid is None else user.uid
+    groups = sorted(settings.groups, key=lambda group: group.name)
+    return Rule(
+        namespace=user.namespace,
+        service_account=user.service_account,
+        user=user.user,
+        uid=uid,
+        gid=uid,
+        groups={group.name: group.gid for group in groups if user.user in group.members},
+        accounts=user.accounts,
+        may_set_priority=user.may_set_priority,
+    )
+
+
+def bridge_address(settings: Settings) -> str:
+    """Return the host and the port of the bridge, as arguments of agents/bridge/wait.py."""
+    host = f"{c.BRIDGE}.{settings.namespace}.svc.{settings.cluster.domain}."
+    return f"{host} {c.BRIDGE_PORT}"
+
+
+def bridge_scripts(settings: Settings) -> dict[str, str]:
+    """Return the prolog and epilog of jobs that hold resources for pods, by file name."""
+    if settings.bridge is None:
+        return {}
+    epilog = f"""\
+#!/bin/sh
+# Waits until the pods of a job have stopped. Slurm then gives their resources to other jobs.
+[ "${{SPANK_SLURMSTACK_PODS:-}}" ] || exit 0
+# An older image of the node lacks this program.
+[ -e {c.PROGRAMS}/{_MODULE} ] || exit 0
+PYTHONPATH={c.PROGRAMS} python3 -BS -m agents.bridge.wait {bridge_address(settings)}
+rm -f "{c.PODS_RUN}/$SLURM_JOB_ID"
+"""
+    return {"bridge_epilog": epilog, "bridge_prolog": _PROLOG}
