@@ -76,7 +76,7 @@ check: .venv/ready /usr/include/slurm/spank.h /usr/include/munge.h  ## Lint, typ
 # names, and the folder that takes longest is the first.
 SPREAD := --dist=loadscope --no-loadscope-reorder --numprocesses
 # Folders whose tests have their own cluster and their own lane. A lane is one run of pytest.
-APART  := tests/cluster/edits tests/cluster/nodesets tests/cluster/health tests/cluster/two_stacks
+APART  := tests/cluster/edits tests/cluster/nodesets tests/cluster/health tests/cluster/two_stacks tests/cluster/bridge
 # Lanes in the order in which they start. Three lanes run at a time. They use two cores nearly fully,
 # and more lanes would cause timeouts. When a lane ends, the next one starts. `test` first downloads
 # the files that lanes need, so that no lane has to wait for a download.
@@ -102,7 +102,7 @@ health: .venv/ready  ## Test faults of nodes and machines, on a separate cluster
 health: TESTS := tests/cluster/health
 
 stacks: .venv/ready  ## Test two stacks with different settings at once, each on its own cluster
-stacks: TESTS := tests/cluster/two_stacks
+stacks: TESTS := tests/cluster/two_stacks tests/cluster/bridge
 
 $(LANES):
 	@$(PY) -m pytest $(TESTS) -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)

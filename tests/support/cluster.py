@@ -28,7 +28,7 @@ NAMESPACE = "slurm"
 _CHECKOUT = int(hashlib.sha256(str(ROOT).encode()).hexdigest()[:4], 16)
 """Number of this checkout. Ports derive from it, so that tests of several checkouts can run on one
 machine at the same time."""
-_CLUSTERS = ("shared", "edits", "nodesets", "health", "single", "other")
+_CLUSTERS = ("shared", "edits", "nodesets", "health", "single", "other", "bridge")
 """Names of the test clusters. A name's position in this tuple defines the cluster's two ports."""
 
 

@@ -1,0 +1,1 @@
+"""Tests of the bridge: Slurm schedules pods of Kubernetes, beside its jobs."""

@@ -1,0 +1,48 @@
+"""A separate stack whose two nodes run both jobs and pods."""
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.cluster.bridge.lab import NAMESPACE, Lab
+from tests.support.cluster import Cluster, Deployed, write_test_stack
+from tests.support.commands import execute
+
+
+def _share(values: dict[str, Any]) -> None:
+    nodeset = values["nodesets"][0]
+    del nodeset["cpu_request"]
+    nodeset.update(shared_with_pods=True)
+    values["users"].append({"name": "bob", "uid": 2001})
+    values["bridge"] = {
+        "users": [
+            {"namespace": NAMESPACE, "user": "researcher"},
+            {"namespace": NAMESPACE, "service_account": "bob", "user": "bob"},
+        ]
+    }
+
+
+@pytest.fixture(scope="package")
+def cluster(deployed: Deployed) -> Iterator[Cluster]:
+    stack = write_test_stack("bridge", edit=_share)
+    # The namespace of pods belongs to their users, and must exist before the deploy.
+    execute([sys.executable, "-m", "local", "up", "--stack", stack.stack], timeout=1200)
+    stack.kubectl("create", "namespace", NAMESPACE, check=False)
+    stack.kubectl("-n", NAMESPACE, "create", "serviceaccount", "bob", check=False)
+    with deployed(stack):
+        yield stack
+
+
+@pytest.fixture(scope="package")
+def _lab(cluster: Cluster) -> Lab:
+    return Lab(cluster)
+
+
+@pytest.fixture
+def lab(_lab: Lab) -> Iterator[Lab]:
+    """Pods of Slurm's users. Each test begins and ends without pods and jobs."""
+    _lab.clear()
+    yield _lab
+    _lab.clear()

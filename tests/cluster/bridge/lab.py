@@ -1,0 +1,127 @@
+"""Pods in the namespace `lab`, which Slurm schedules."""
+
+import json
+from typing import Any
+
+from tests.support import kube
+from tests.support.cluster import Cluster
+from tests.support.waiting import becomes, eventually
+
+NAMESPACE = "lab"
+SCHEDULER = "slurm-bridge"
+JOB = "slurmstack.dev/job"
+Object = dict[str, Any]
+
+
+class Lab:
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        (bridge,) = cluster.pods("bridge")
+        self._image = bridge["spec"]["containers"][0]["image"]
+
+    # --- Pods -------------------------------------------------------------------------------------
+
+    def manifest(
+        self,
+        name: str,
+        script: str = "sleep 3600",
+        *,
+        cpu: str = "100m",
+        memory: str = "16Mi",
+        annotations: dict[str, str] | None = None,
+        labels: dict[str, str] | None = None,
+        **spec: Any,
+    ) -> Object:
+        """Return a pod of one container. All images of the stack have a shell."""
+        size = {"cpu": cpu, "memory": memory}
+        container = {
+            "name": "main",
+            "image": self._image,
+            "command": ["sh", "-c", script],
+            "resources": {"requests": size, "limits": size},
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": name,
+                "annotations": annotations or {},
+                "labels": {"app": name, **(labels or {})},
+            },
+            "spec": {
+                "schedulerName": SCHEDULER,
+                "restartPolicy": "Never",
+                "terminationGracePeriodSeconds": 1,
+                "containers": [container],
+                **spec,
+            },
+        }
+
+    def kubectl(self, *arguments: str, check: bool = True, **options: Any) -> str:
+        """Return kubectl's output, including its errors."""
+        answer = self.cluster.kubectl_result("-n", NAMESPACE, *arguments, check=check, **options)
+        return answer.stdout + answer.stderr
+
+    def create(self, *manifests: Object, check: bool = True) -> str:
+        listed = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
+        return self.kubectl("create", "-f", "-", stdin=json.dumps(listed), check=check)
+
+    def delete(self, *names: str, wait: bool = True) -> None:
+        self.kubectl("delete", "pod", *names, f"--wait={json.dumps(wait)}", "--ignore-not-found")
+
+    def pods(self) -> dict[str, Object]:
+        found = kube.objects(self.cluster.kubeconfig, "pods", NAMESPACE, "")
+        return {one["metadata"]["name"]: one for one in found}
+
+    def pod(self, name: str) -> Object:
+        return self.pods()[name]
+
+    def machine(self, name: str) -> str:
+        """Return the machine of a pod, or "" while it has none."""
+        return str(self.pod(name)["spec"].get("nodeName", ""))
+
+    def phase(self, name: str) -> str:
+        """Return the phase of a pod, or "" if it does not exist."""
+        found = self.pods().get(name)
+        return str(found["status"]["phase"]) if found else ""
+
+    def message(self, name: str) -> str:
+        """Return why a pod has no machine."""
+        conditions = self.pod(name)["status"].get("conditions", ())
+        return next((c["message"] for c in conditions if c["type"] == "PodScheduled"), "")
+
+    def wait_for(self, name: str, phase: str = "Running", timeout: float = 60) -> None:
+        try:
+            becomes(f"the phase of pod {name}", lambda: self.phase(name), phase, timeout)
+        except AssertionError as error:
+            shown = json.dumps(self.pods().get(name), indent=1)
+            raise AssertionError(f"{error}\n{shown}") from None
+
+    def clear(self) -> None:
+        """Delete all pods, and wait until Slurm has freed their resources."""
+        self.kubectl("delete", "jobs,pods", "--all", "--wait=false", check=False)
+        self.cluster.run("scancel --me")
+        becomes("the list of pods", lambda: list(self.pods()), [], 90)
+        self.cluster.wait_for_nodes("cpu-0", "cpu-1", timeout=60)
+
+    # --- Jobs -------------------------------------------------------------------------------------
+
+    def job(self, name: str) -> int:
+        """Return the job of a pod, when it has one."""
+        return int(
+            eventually(
+                f"pod {name} has a job", lambda: self.pod(name)["metadata"]["labels"].get(JOB)
+            )
+        )
+
+    def shown(self, job: int, *fields: str) -> list[str]:
+        """Return fields of a job, as users see them."""
+        text = self.cluster.run(f"scontrol show job {job} --oneliner")
+        found = dict(word.split("=", 1) for word in text.split() if "=" in word)
+        return [found[field] for field in fields]
+
+    def state(self, job: int) -> str:
+        return self.cluster.job_state(job)
+
+    def wait_for_state(self, job: int, state: str, timeout: float = 60) -> None:
+        becomes(f"the state of job {job}", lambda: self.state(job), state, timeout)
