@@ -65,7 +65,7 @@ class Bridge:
         self._carrier = Carrier(slurm, api, namespace, self._records, self.nodes, may_act)
         self._memory = Memory()
         self._slurm_nodes: dict[str, Node] = {}
-        """Nodes that may run pods."""
+        """Nodes with a machine."""
         self._listed: float | None = None
         self._failed: set[int] = set()
         """Jobs that had lost a node at the last plan."""
@@ -96,11 +96,7 @@ class Bridge:
         jobs = self._records.jobs(now)
         failed = {job.id for job in jobs.values() if "NODE_FAIL" in job.state}
         if self._listed is None or now - self._listed > NODES or failed - self._failed:
-            self._slurm_nodes = {
-                node.name: node
-                for node in self._slurm.nodes()
-                if settings.feature in node.features and node.machine
-            }
+            self._slurm_nodes = {node.name: node for node in self._slurm.nodes() if node.machine}
             self.nodes.set_nodes({name: node.machine for name, node in self._slurm_nodes.items()})
             self._listed = now
         self._failed = failed
@@ -112,8 +108,9 @@ class Bridge:
             {
                 name: machines[node.machine]
                 for name, node in self._slurm_nodes.items()
-                if node.machine in machines
+                if node.machine in machines and settings.feature in node.features
             },
+            {name: node.machine for name, node in self._slurm_nodes.items()},
             {
                 name: node.reason
                 for name, node in self._slurm_nodes.items()

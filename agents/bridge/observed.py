@@ -128,6 +128,8 @@ class Observed:
     """All jobs of the bridge that slurmctld knows."""
     machines: Mapping[str, Machine]
     """Machines of the nodes that may run pods, by the node's name in Slurm."""
+    homes: Mapping[str, str] = field(default_factory=dict)
+    """Name of the machine of each node, also of nodes that run no pods any more."""
     reasons: Mapping[str, str] = field(default_factory=dict)
     """Why nodes are drained; other nodes are missing."""
     lost: frozenset[str] = frozenset()

@@ -48,7 +48,7 @@ MISFIT = 60.0
 REFUSAL = 30.0
 """Seconds after which a gang asks Slurm again, if Slurm has refused its job."""
 GATHER = 60.0
-"""Seconds after the start of a job within which all pods of its gang must exist."""
+"""Seconds after the start of a job within which all pods of its gang must exist and be usable."""
 
 
 @dataclass(frozen=True)
@@ -200,28 +200,30 @@ class _Planner:
         yield from self._tell(present, f"job {job.id} waits in Slurm: {job.reason}")
 
     def _of_running_job(self, job: Job, present: Sequence[Pod]) -> Iterator[Action]:
-        nodes = {
-            self._observed.machines[node].name: node
-            for node in job.shares
-            if node in self._observed.machines
-        }
+        homes = self._observed.homes
+        nodes = {homes[node]: node for node in job.shares if node in homes}
         bound = [pod for pod in present if pod.machine]
-        for pod in bound:
+        for pod in bound if len(nodes) == len(job.shares) else ():
             if pod.machine not in nodes and not pod.leaves:
                 yield Evict(pod, f"its job {job.id} no longer has the machine {pod.machine}")
         unbound = [pod for pod in present if not pod.machine]
         if not unbound:
             return
-        if not bound and len(unbound) < job.pods:
-            yield from self._gather(job, unbound)
-            return
-        yield from self._bind(job, bound, unbound, nodes)
-
-    def _gather(self, job: Job, unbound: Sequence[Pod]) -> Iterator[Action]:
-        if self._now - job.started < GATHER:
-            yield from self._tell(unbound, f"{len(unbound)} of {job.pods} pods of its gang exist")
+        unusable = [pod for pod in unbound if pod.request is None]
+        if unusable:
+            yield from self._wait(job, unbound, unusable[0].problem)
+        elif not bound and len(unbound) < job.pods:
+            text = f"{len(unbound)} of {job.pods} pods of its gang exist"
+            yield from self._wait(job, unbound, text)
         else:
-            yield from self._give_back(job, unbound, "pods of its gang are missing")
+            yield from self._bind(job, bound, unbound, nodes)
+
+    def _wait(self, job: Job, unbound: Sequence[Pod], why: str) -> Iterator[Action]:
+        """Let a running job wait for its pods, but not for ever."""
+        if self._now - job.started < GATHER:
+            yield from self._tell(unbound, why)
+        else:
+            yield from self._give_back(job, unbound, why)
 
     def _bind(
         self,

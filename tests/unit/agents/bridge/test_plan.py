@@ -65,7 +65,8 @@ def planned(
     *pods: Pod, jobs: tuple[Job, ...] = (), now: float = NOW, **machines: Machine
 ) -> tuple[Action, ...]:
     known = {name.replace("_", "-"): one for name, one in machines.items()} or {"n-0": machine()}
-    return plan(Observed(pods, {one.id: one for one in jobs}, known), now).actions
+    homes = {name: one.name for name, one in known.items()}
+    return plan(Observed(pods, {one.id: one for one in jobs}, known, homes), now).actions
 
 
 # --- Before the job runs -------------------------------------------------------------------------
@@ -384,3 +385,21 @@ def test_pods_leave_before_a_node_starts_again() -> None:
     evicted = [one.pod.name for one in plan(observed, NOW).actions if isinstance(one, Evict)]
     assert "a" in evicted
     assert "c" not in evicted
+
+
+def test_pods_stay_if_their_nodes_run_no_further_pods() -> None:
+    """For example, an edit of the settings has removed `shared_with_pods`."""
+    running, jobs = linked(machine="m-0"), {7: job("RUNNING")}
+    assert plan(Observed((running,), jobs, {}, {"n-0": "m-0"}), NOW).actions == ()
+    # The machine of the node may be unknown for a moment.
+    assert plan(Observed((running,), jobs, {}, {}), NOW).actions == ()
+
+
+def test_job_waits_for_a_pod_that_cannot_be_bound_at_the_moment() -> None:
+    """For example, Kubernetes has created the volume, but the bridge does not know it yet."""
+    unusable = linked(request=None, problem="its volume 'v' does not exist")
+    (tell,) = planned(unusable, jobs=(job("RUNNING"),))
+    assert tell == Tell(unusable, "its volume 'v' does not exist")
+
+    given_back = planned(unusable, jobs=(job("RUNNING"),), now=NOW + GATHER)
+    assert [type(one) for one in given_back] == [Unlink, Cancel]

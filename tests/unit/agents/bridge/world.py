@@ -251,6 +251,7 @@ class World:
             tuple(self._pod(pod) for pod in self.pods.values()),
             {job.id: self._job(job) for job in self.jobs.values() if job.gang},
             {node: self._machine(node) for node in self.nodes},
+            {node: node for node in self.nodes},
             self.reasons,
             frozenset(self.down),
             frozenset(self.starting),
