@@ -95,7 +95,9 @@ class Bridge:
         # the next plan. The reverse could make the job of a new pod look abandoned.
         jobs = self._records.jobs(now)
         failed = {job.id for job in jobs.values() if "NODE_FAIL" in job.state}
-        if self._listed is None or now - self._listed > NODES or failed - self._failed:
+        used = {node for job in jobs.values() if not job.has_ended for node in job.shares}
+        is_old = self._listed is None or now - self._listed > NODES
+        if is_old or failed - self._failed or not used <= self._slurm_nodes.keys():
             self._slurm_nodes = {node.name: node for node in self._slurm.nodes() if node.machine}
             self.nodes.set_nodes({name: node.machine for name, node in self._slurm_nodes.items()})
             self._listed = now

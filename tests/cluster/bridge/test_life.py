@@ -11,8 +11,8 @@ STUBBORN = "trap '' TERM; sleep 3600 & while :; do wait; done"
 
 def test_pod_runs_on_the_machine_of_its_job_and_both_end_together(lab: Lab) -> None:
     lab.create(lab.manifest("train", "sleep 5"))
-    job = lab.job("train")
     lab.wait_for("train")
+    job = lab.job("train")
 
     name, user, node = lab.shown(job, "JobName", "UserId", "NodeList")
     assert (name, user) == ("lab/train", "researcher(2000)")
@@ -29,15 +29,15 @@ def test_pod_runs_on_the_machine_of_its_job_and_both_end_together(lab: Lab) -> N
 
 def test_failed_pod_has_a_failed_job(lab: Lab) -> None:
     lab.create(lab.manifest("broken", "exit 3"))
-    job = lab.job("broken")
     lab.wait_for("broken", "Failed")
+    job = lab.job("broken")
     lab.wait_for_state(job, "FAILED")
 
 
 def test_cancelled_job_ends_its_pod_and_waits_for_the_containers(lab: Lab) -> None:
     lab.create(lab.manifest("train", STUBBORN, terminationGracePeriodSeconds=8))
-    job = lab.job("train")
     lab.wait_for("train")
+    job = lab.job("train")
 
     lab.cluster.run(f"scancel {job}")
 
@@ -70,8 +70,8 @@ def test_deleted_pod_frees_its_cpus_only_when_its_containers_have_stopped(lab: L
 
 def test_user_starts_no_program_in_the_job_of_a_pod(lab: Lab) -> None:
     lab.create(lab.manifest("train"))
-    job = lab.job("train")
     lab.wait_for("train")
+    job = lab.job("train")
 
     answer = lab.cluster.ssh(f"srun --jobid={job} --overlap true", check=False, timeout=60)
 
@@ -83,8 +83,8 @@ def test_user_starts_no_program_in_the_job_of_a_pod(lab: Lab) -> None:
 @pytest.mark.parametrize("minutes", [1])
 def test_time_limit_of_a_job_ends_its_pod(lab: Lab, minutes: int) -> None:
     lab.create(lab.manifest("train", annotations={"slurmstack.dev/timelimit": str(minutes)}))
-    job = lab.job("train")
     lab.wait_for("train")
+    job = lab.job("train")
 
     assert lab.shown(job, "TimeLimit") == [f"00:0{minutes}:00"]
     lab.cluster.run(f"scancel --signal=USR2 --batch {job}")
