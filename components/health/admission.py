@@ -16,6 +16,7 @@ import pulumi
 from agents import labels
 from components import conventions as c
 from components.cel import equal_but, literal, part
+from components.identity import rights
 from components.pods import Spec
 
 _BOOKKEEPING = ("generation", "managedFields", "resourceVersion")
@@ -60,19 +61,17 @@ def own_labels(found: Mapping[str, str]) -> dict[str, str]:
 
 def policy(user: pulumi.Input[str], limits: Limits) -> Spec:
     """Render the spec of the ValidatingAdmissionPolicy for requests of one user."""
-    return {
-        # Refuse a request if an expression fails.
-        "failurePolicy": "Fail",
+    spec: Spec = {
         "matchConstraints": {
             "resourceRules": [
-                _requests("", ["nodes", "nodes/status"], ["CREATE", "UPDATE", "DELETE"]),
+                rights.requests("", ["nodes", "nodes/status"], ["CREATE", "UPDATE", "DELETE"]),
                 # Check updates of pods even if the reconciler's role permits no updates. When the
                 # settings change, the deploy updates the role and the policy one after the other.
                 # So for a moment, the new role may permit updates while the old policy still
                 # applies.
-                _requests("", ["pods"], ["UPDATE", "DELETE"]),
-                _requests("policy", [_BUDGETS], ["UPDATE"]),
-                _requests("batch", ["jobs"], ["UPDATE"]),
+                rights.requests("", ["pods"], ["UPDATE", "DELETE"]),
+                rights.requests("policy", [_BUDGETS], ["UPDATE"]),
+                rights.requests("batch", ["jobs"], ["UPDATE"]),
             ]
         },
         "matchConditions": [
@@ -81,20 +80,8 @@ def policy(user: pulumi.Input[str], limits: Limits) -> Spec:
                 "expression": pulumi.Output.concat("request.userInfo.username == '", user, "'"),
             }
         ],
-        "variables": [{"name": name, "expression": text} for name, text in variables(limits)],
-        "validations": [
-            {"expression": text, "message": message} for text, message in validations(limits)
-        ],
     }
-
-
-def _requests(group: str, resources: list[str], operations: list[str]) -> Spec:
-    return {
-        "apiGroups": [group],
-        "apiVersions": ["v1"],
-        "resources": resources,
-        "operations": operations,
-    }
+    return rights.policy(spec, variables(limits), validations(limits))
 
 
 def variables(limits: Limits) -> list[tuple[str, str]]:

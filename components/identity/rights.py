@@ -1,5 +1,6 @@
 """Rights in Kubernetes' API: ServiceAccounts of pods, and their roles."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pulumi
@@ -43,6 +44,33 @@ def account(
         opts=opts,
     )
     return Account(made.metadata.name, namespace)
+
+
+def policy(
+    spec: Spec, variables: Iterable[tuple[str, str]], rules: Iterable[tuple[str, str]]
+) -> Spec:
+    """Return the spec of an admission policy.
+
+    `variables` are names with their expressions. `rules` are expressions that must be true, each
+    with the message of the error if it is false.
+    """
+    return {
+        **spec,
+        # Refuse a request if an expression fails.
+        "failurePolicy": "Fail",
+        "variables": [{"name": one, "expression": text} for one, text in variables],
+        "validations": [{"expression": text, "message": message} for text, message in rules],
+    }
+
+
+def requests(group: str, resources: list[str], operations: list[str]) -> Spec:
+    """Return the requests that an admission policy judges."""
+    return {
+        "apiGroups": [group],
+        "apiVersions": ["v1"],
+        "resources": resources,
+        "operations": operations,
+    }
 
 
 def refuse(

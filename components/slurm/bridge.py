@@ -1,6 +1,6 @@
 """The bridge, with which Slurm schedules pods of Kubernetes; see agents/bridge."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -152,23 +152,18 @@ def _limit(
     name: str, account: rights.Account, args: BridgeArgs, opts: pulumi.ResourceOptions
 ) -> pulumi.Resource:
     """Limit the bridge to pods that Slurm schedules."""
-    return _policy(
-        f"{name}-limits",
-        account.unique_name(),
+    changed = ["pods", "pods/status", "persistentvolumeclaims"]
+    policy = rights.policy(
         {
             "matchConstraints": {
-                "resourceRules": [
-                    _requests(
-                        ["pods", "pods/status", "persistentvolumeclaims"], ["UPDATE", "DELETE"]
-                    )
-                ]
+                "resourceRules": [rights.requests("", changed, ["UPDATE", "DELETE"])]
             },
             "matchConditions": [{"name": "user", "expression": _is_user(account, "==")}],
         },
         bridgepolicy.VARIABLES,
         bridgepolicy.of_bridge(args.settings.scheduler, args.stack_namespace),
-        opts,
     )
+    return rights.refuse(f"{name}-limits", account.unique_name(), policy, opts)
 
 
 def _protect(
@@ -176,14 +171,11 @@ def _protect(
 ) -> pulumi.Resource:
     """Refuse pods that may not act as a Slurm user, and changes that only the bridge may make."""
     ours = bridgepolicy.concerns(args.settings.scheduler, args.stack_namespace)
-    return _policy(
-        f"{name}-pods",
-        account.unique_name("pods"),
+    changed = ["pods", "pods/resize", "pods/status"]
+    policy = rights.policy(
         {
             "matchConstraints": {
-                "resourceRules": [
-                    _requests(["pods", "pods/resize", "pods/status"], ["CREATE", "UPDATE"])
-                ]
+                "resourceRules": [rights.requests("", changed, ["CREATE", "UPDATE"])]
             },
             "matchConditions": [
                 {"name": "pods", "expression": ours},
@@ -192,37 +184,9 @@ def _protect(
         },
         (*bridgepolicy.VARIABLES, *bridgepolicy.users(args.rules)),
         bridgepolicy.of_pods(),
-        opts,
     )
+    return rights.refuse(f"{name}-pods", account.unique_name("pods"), policy, opts)
 
 
 def _is_user(account: rights.Account, comparison: str) -> pulumi.Output[str]:
     return pulumi.Output.concat(f"request.userInfo.username {comparison} '", account.user(), "'")
-
-
-def _requests(resources: list[str], operations: list[str]) -> pods.Spec:
-    return {
-        "apiGroups": [""],
-        "apiVersions": ["v1"],
-        "resources": resources,
-        "operations": operations,
-    }
-
-
-def _policy(
-    name: str,
-    object_name: pulumi.Input[str],
-    spec: pods.Spec,
-    variables: Iterable[tuple[str, str]],
-    rules: Iterable[tuple[str, str]],
-    opts: pulumi.ResourceOptions,
-) -> pulumi.Resource:
-    """Create a policy with its binding, and return the binding."""
-    policy: pods.Spec = {
-        **spec,
-        # Refuse a request if an expression fails.
-        "failurePolicy": "Fail",
-        "variables": [{"name": one, "expression": text} for one, text in variables],
-        "validations": [{"expression": text, "message": message} for text, message in rules],
-    }
-    return rights.refuse(name, object_name, policy, opts)

@@ -1,6 +1,6 @@
 """The agent that starts and stops the pods of nodes on demand; see agents/ondemand."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
@@ -149,12 +149,11 @@ def _limit(
     name: str, account: rights.Account, nodesets: Sequence[str], opts: pulumi.ResourceOptions
 ) -> pulumi.Resource:
     """Limit the account to pods of nodes on demand."""
-    return _policy(
-        f"{name}-limits",
-        # These objects have no namespace, so each stack of the cluster needs its own names.
-        account.unique_name(),
+    policy = rights.policy(
         {
-            "matchConstraints": {"resourceRules": [_of_pods("CREATE", "DELETE")]},
+            "matchConstraints": {
+                "resourceRules": [rights.requests("", ["pods"], ["CREATE", "DELETE"])]
+            },
             "matchConditions": [
                 {
                     "name": "user",
@@ -166,9 +165,9 @@ def _limit(
         },
         (ondemandpolicy.POD, ondemandpolicy.LABELS),
         ondemandpolicy.own_pods(nodesets),
-        {},
-        opts,
     )
+    # These objects have no namespace, so each stack of the cluster needs its own names.
+    return rights.refuse(f"{name}-limits", account.unique_name(), policy, opts)
 
 
 def _require_templates(
@@ -179,13 +178,11 @@ def _require_templates(
     If no template exists, Kubernetes refuses all requests that match the policy. So the policy must
     match only requests that create pods of nodes on demand.
     """
-    return _policy(
-        f"{name}-templates",
-        _policy_of_templates(namespace),
+    policy = rights.policy(
         {
             "paramKind": {"apiVersion": "v1", "kind": "PodTemplate"},
             "matchConstraints": {
-                "resourceRules": [_of_pods("CREATE")],
+                "resourceRules": [rights.requests("", ["pods"], ["CREATE"])],
                 "objectSelector": {"matchLabels": c.ON_DEMAND_LABELS},
                 "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
             },
@@ -195,15 +192,16 @@ def _require_templates(
             *(ondemandpolicy.IS_OTHER, ondemandpolicy.TEMPLATE),
         ),
         ondemandpolicy.like_templates(),
-        {
-            "paramRef": {
-                "namespace": namespace,
-                "selector": {"matchLabels": c.ON_DEMAND_LABELS},
-                "parameterNotFoundAction": "Deny",
-            }
-        },
-        opts,
     )
+    binding = {
+        "paramRef": {
+            "namespace": namespace,
+            "selector": {"matchLabels": c.ON_DEMAND_LABELS},
+            "parameterNotFoundAction": "Deny",
+        }
+    }
+    called = _policy_of_templates(namespace)
+    return rights.refuse(f"{name}-templates", called, policy, opts, binding)
 
 
 def _require_each(
@@ -242,32 +240,3 @@ def _policy_of_templates(namespace: pulumi.Input[str]) -> pulumi.Output[str]:
     """Return the policy's name. It contains the stack's namespace, because a policy itself belongs
     to no namespace."""
     return pulumi.Output.concat(namespace, f"-{c.ON_DEMAND}-templates")
-
-
-def _of_pods(*operations: str) -> pods.Spec:
-    return {
-        "apiGroups": [""],
-        "apiVersions": ["v1"],
-        "resources": ["pods"],
-        "operations": list(operations),
-    }
-
-
-def _policy(
-    name: str,
-    object_name: pulumi.Input[str],
-    spec: pods.Spec,
-    variables: Iterable[tuple[str, str]],
-    rules: Iterable[tuple[str, str]],
-    binding: pods.Spec,
-    opts: pulumi.ResourceOptions,
-) -> pulumi.Resource:
-    """Create a policy with its binding, and return the binding."""
-    policy: pods.Spec = {
-        **spec,
-        # Refuse a request if an expression fails.
-        "failurePolicy": "Fail",
-        "variables": [{"name": one, "expression": text} for one, text in variables],
-        "validations": [{"expression": text, "message": message} for text, message in rules],
-    }
-    return rights.refuse(name, object_name, policy, opts, binding)

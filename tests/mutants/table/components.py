@@ -178,7 +178,7 @@ FAULTS: Final = (
     Fault(
         "the reconciler is not limited if the policy cannot be evaluated",
         "components",
-        "components/health/admission.py",
+        "components/identity/rights.py",
         '"failurePolicy": "Fail",',
         '"failurePolicy": "Ignore",',
         f"{_GRAPH}::test_admission_policy_limits_only_requests_of_the_reconciler",
