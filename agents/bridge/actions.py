@@ -135,7 +135,7 @@ class Tell:
 
 @dataclass(frozen=True)
 class Refuse:
-    """Say in a pod's condition, and in an event, why the pod cannot run unless somebody acts."""
+    """Report in a pod's condition, and in an event, why the pod cannot run as it is."""
 
     pod: Pod
     text: str

@@ -156,7 +156,7 @@ class Carrier:
             "target": {"apiVersion": "v1", "kind": "Node", "name": machine},
         }
         path = f"{_path(pod)}/binding"
-        self._nodes.bind(job, pod, machine, lambda: self._send("POST", path, body))
+        self._nodes.bind(job, pod, machine, lambda: self._api.ask("POST", path, body))
 
     def _place(self, pod: Pod, claim: str, machine: str) -> None:
         path = f"/api/v1/namespaces/{pod.namespace}/persistentvolumeclaims/{claim}"
@@ -172,7 +172,7 @@ class Carrier:
             "kind": "DeleteOptions",
             "preconditions": {"uid": pod.uid},
         }
-        self._send("DELETE", _path(pod), body)
+        self._api.ask("DELETE", _path(pod), body)
 
     def _patch(self, pod: Pod, metadata: Object) -> None:
         own = {"uid": pod.uid, "resourceVersion": pod.version}
@@ -198,10 +198,7 @@ class Carrier:
             "lastTimestamp": moment,
             "count": 1,
         }
-        self._send("POST", f"/api/v1/namespaces/{pod.namespace}/events", body)
-
-    def _send(self, method: str, path: str, body: Object) -> None:
-        self._api.ask(method, path, body)
+        self._api.ask("POST", f"/api/v1/namespaces/{pod.namespace}/events", body)
 
 
 def _path(pod: Pod) -> str:

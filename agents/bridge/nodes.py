@@ -90,7 +90,7 @@ class Nodes:
                 machine for machine, asked in self._starting.items() if now - asked < RECENT
             )
 
-    def bind(self, job: int, pod: Pod, machine: str, request: Callable[[], None]) -> bool:
+    def bind(self, job: int, pod: Pod, machine: str, request: Callable[[], object]) -> bool:
         """Send a request that binds a pod, unless Slurm may have freed the job's resources.
 
         Returns whether the request was sent.

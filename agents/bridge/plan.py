@@ -106,8 +106,12 @@ class _Planner:
         A pod stays in its job even if it no longer looks like a member of the gang, for example
         because the object that describes the gang was deleted.
         """
-        job = self._observed.jobs.get(pod.job) if pod.job is not None else None
+        job = self._job(pod)
         return job.gang if job else pod.gang
+
+    def _job(self, pod: Pod) -> Job | None:
+        """Return the job of a pod, or None if it has none, or Slurm no longer knows the job."""
+        return self._observed.jobs.get(pod.job) if pod.job is not None else None
 
     def _of_gang(self, gang: str, pods: Sequence[Pod], jobs: Sequence[Job]) -> Iterator[Action]:
         live = [job for job in jobs if job.runs or job.waits]
@@ -146,7 +150,7 @@ class _Planner:
 
     def _is_left(self, pod: Pod, node: str) -> bool:
         """Return whether a pod may still run, although Slurm has freed its resources."""
-        job = self._observed.jobs.get(pod.job) if pod.job is not None else None
+        job = self._job(pod)
         if job is None or job.has_ended:
             return True
         # The other nodes of the job still run its epilog.
@@ -160,7 +164,7 @@ class _Planner:
             if pod.is_guarded:
                 yield Release(pod)
         elif pod.job is not None and pod.job not in live:
-            yield from self._without_job(pod, self._observed.jobs.get(pod.job))
+            yield from self._without_job(pod, self._job(pod))
         elif pod.job is None and pod.problem:
             yield from self._refuse(pod)
 
@@ -219,7 +223,7 @@ class _Planner:
             yield from self._bind(job, bound, unbound, nodes)
 
     def _wait(self, job: Job, unbound: Sequence[Pod], why: str) -> Iterator[Action]:
-        """Let a running job wait for its pods, but not for ever."""
+        """Let a running job wait for its pods, at most `GATHER` seconds."""
         if self._now - job.started < GATHER:
             yield from self._tell(unbound, why)
         else:

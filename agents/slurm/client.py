@@ -111,11 +111,11 @@ class Client:
 
     def jobs_as(self, kind: type[R]) -> tuple[R, ...]:
         """Return all jobs in slurmctld, with the fields of `kind`."""
-        return self._read("jobs/", "jobs", tuple[kind, ...])  # type: ignore[valid-type]
+        return self._read("jobs/", "jobs", tuple[kind, ...])  # type: ignore[valid-type]  # callers define the type
 
     def job_as(self, job_id: int, kind: type[R]) -> R:
         """Return a job that is no array, with the fields of `kind`."""
-        return self._one(f"job/{job_id}", "jobs", tuple[kind, ...])  # type: ignore[valid-type]
+        return self._one(f"job/{job_id}", "jobs", tuple[kind, ...])  # type: ignore[valid-type]  # callers define the type
 
     def job_states(self, job_ids: Iterable[int]) -> dict[int, frozenset[str]]:
         """Return the states of these jobs. Jobs that slurmctld no longer knows are missing.

@@ -77,8 +77,8 @@ def _of_places(lists: Mapping[str, list[str]]) -> str:
 def of_pods() -> Iterator[tuple[str, str]]:
     """Yield expressions that must be true, each with the message of the error if it is false.
 
-    A pod that already exists may keep what it has, even if the rules have changed. Otherwise nobody
-    could change this pod, not even to remove it.
+    A pod that already exists may keep what it has, even if the rules have changed. Otherwise
+    Kubernetes would refuse all changes of this pod, even those that its removal requires.
     """
     yield (
         f"{_OLD} || size(variables.places) > 0",

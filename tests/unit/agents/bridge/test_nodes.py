@@ -64,7 +64,7 @@ def job(*state: str, shares: dict[str, Share] = BOTH) -> Job:
 
 
 def nodes(cluster: Cluster, record: Job | None) -> Nodes:
-    made = Nodes(cluster, Records(record))  # type: ignore[arg-type]
+    made = Nodes(cluster, Records(record))  # type: ignore[arg-type]  # both are fakes
     made.set_nodes(NODES)
     return made
 

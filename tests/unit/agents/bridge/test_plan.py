@@ -304,7 +304,7 @@ def spec_of_terms(name: str) -> tuple[Term, ...]:
 
 
 def test_pod_stays_in_its_job_if_its_gang_can_no_longer_be_determined() -> None:
-    """For example, somebody has deleted the JobSet, but kept its pods."""
+    """For example, a user has deleted the JobSet, but kept its pods."""
     lost = linked(machine="m-0", gang="another", request=None, problem="JobSet 'x': does not exist")
     assert planned(lost, jobs=(job("RUNNING"),)) == ()
 
