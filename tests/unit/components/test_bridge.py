@@ -3,7 +3,9 @@ and the policies that protect its pods."""
 
 import copy
 import functools
+import subprocess
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from cel_expr_python import cel
 
 from agents import labels
 from agents.bridge.wanted import Wanted
+from components import conventions as c
 from components.slurm import bridgepolicy
 from components.slurmconf import bridge_rules, config_files, wanted_bridge
 from tests.support.graph import Graph, container, record, templates
@@ -69,6 +72,23 @@ def test_prolog_and_epilog_of_the_bridge_run_before_those_of_the_site() -> None:
         key = theirs.capitalize()
         assert lines.index(f"{key}={ours}") < lines.index(f"{key}={theirs}")
     assert " bridge.slurm.svc.cluster.local. 9350" in files["bridge_epilog"]
+
+
+def test_epilog_fails_if_it_cannot_wait_for_the_pods(tmp_path: Path) -> None:
+    """Slurm drains the node then. If the epilog succeeded, other jobs would use the resources."""
+    programs = tmp_path / "programs"
+    (programs / "agents/bridge").mkdir(parents=True)
+    (programs / "agents/bridge/wait.py").touch()
+    (tmp_path / "python3").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "python3").chmod(0o755)
+    script = config_files(settings(bridged))["bridge_epilog"].replace(c.PROGRAMS, str(programs))
+
+    def code(**environment: str) -> int:
+        given = {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_JOB_ID": "7", **environment}
+        return subprocess.run(["sh", "-c", script], env=given, check=False).returncode
+
+    assert code(SPANK_SLURMSTACK_PODS="1") != 0
+    assert code() == 0
 
 
 def test_stack_without_bridge_has_no_trace_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
