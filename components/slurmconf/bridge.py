@@ -68,8 +68,8 @@ def bridge_scripts(settings: Settings) -> dict[str, str]:
         return {}
     epilog = f"""\
 #!/bin/sh
-# Waits until the pods of a job have stopped. Slurm then gives their resources to other jobs. If this
-# script fails, Slurm drains the node, so no other job gets the resources.
+# Waits until the pods of a job have stopped. Slurm then gives their resources to other jobs. If
+# this script fails, Slurm drains the node, so no other job gets the resources.
 set -e
 [ "${{SPANK_SLURMSTACK_PODS:-}}" ] || exit 0
 # An older image of the node lacks this program.
