@@ -88,6 +88,7 @@ BACKUP_CONFIG: Final = "accounting-backup"
 AUTH_SECRET: Final = "auth-key"
 ARCHIVE_CLAIM: Final = "accounting-archive"
 BRIDGE_CONFIG: Final = "bridge"
+BRIDGE_CERTIFICATE_SECRET: Final = "bridge-certificate"
 DATABASE_CLAIM: Final = "database"
 DATABASE_SECRET: Final = "database-password"
 GRAFANA_CONFIG: Final = "grafana"
@@ -194,7 +195,10 @@ LONG_CHECKS_PORT: Final = 9344
 LOGS_PORT: Final = 9348
 ON_DEMAND_PORT: Final = 9349
 BRIDGE_PORT: Final = 9350
+BRIDGE_METRICS_PORT: Final = 9351
+BRIDGE_WEBHOOK_PORT: Final = 9352
 SCRAPED: Final[Mapping[str, int]] = {
+    BRIDGE: BRIDGE_METRICS_PORT,
     EXPORTER: EXPORTER_PORT,
     LOGS: LOGS_PORT,
     LONG_CHECKS: LONG_CHECKS_PORT,

@@ -204,6 +204,10 @@ class Bridge(TypedDict):
 
     scheduler: NotRequired[Input[str]]
     """Pods with this `schedulerName` are scheduled by Slurm."""
+    namespaces: NotRequired[Input[Sequence[Input[str]]]]
+    """Namespaces of which Slurm schedules all pods, whatever their `schedulerName` is."""
+    default_memory: NotRequired[Input[str]]
+    """MiB of memory of each container that has neither a request nor a limit."""
     partition: NotRequired[Input[str]]
     """Partition of pods whose annotations name none; by default Slurm's default partition."""
     users: Input[Sequence[Input["PodUser"]]]

@@ -4,12 +4,15 @@ Several pods may run this program. One of them acts, and the others wait to take
 
 Environment variables:
 
-    REST_URL   URL of slurmrestd
-    JWT_KEY    file with slurmctld's key
-    WANTED     file with the settings
-    NAMESPACE  namespace of the stack
-    POD_NAME   name of this pod
-    PORT       port for the questions of nodes (agents/bridge/server.py)
+    REST_URL      URL of slurmrestd
+    JWT_KEY       file with slurmctld's key
+    WANTED        file with the settings
+    NAMESPACE     namespace of the stack
+    POD_NAME      name of this pod
+    PORT          port for the questions of nodes (agents/bridge/server.py)
+    METRICS_PORT  port for metrics (docs/metrics.md)
+    WEBHOOK_PORT  port on which the API server asks about new pods (agents/bridge/webhook.py)
+    CERTIFICATE   folder with tls.crt and tls.key for this port
 """
 
 import os
@@ -20,17 +23,19 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from agents import labels
+from agents import labels, metrics
 from agents.bridge import wanted
 from agents.bridge.actions import Drain, Undrain
 from agents.bridge.carry import Carrier
 from agents.bridge.cluster import Cluster
 from agents.bridge.lease import RENEW, Lease
+from agents.bridge.metrics import Plans
 from agents.bridge.nodes import Nodes
 from agents.bridge.observed import Observed
 from agents.bridge.plan import Memory, plan
 from agents.bridge.records import Records
 from agents.bridge.server import Server
+from agents.bridge.webhook import Webhook
 from agents.kubernetes import Api, KubernetesError, in_cluster
 from agents.say import fail, say
 from agents.slurm import Client, Node, SlurmError, from_key
@@ -56,10 +61,12 @@ class Bridge:
         api: Api,
         namespace: str,
         cluster: Cluster,
+        plans: Plans,
         may_act: Callable[[], bool],
     ) -> None:
         self._slurm = slurm
         self._cluster = cluster
+        self._plans = plans
         self._records = Records(slurm)
         self.nodes = Nodes(cluster, self._records)
         self._carrier = Carrier(slurm, api, namespace, self._records, self.nodes, may_act)
@@ -78,10 +85,12 @@ class Bridge:
 
     def look(self, settings: wanted.Wanted) -> None:
         """Make one plan, and carry it out. Raises an error of `PROBLEMS`."""
-        now = time.time()
-        made = plan(self._observe(settings), now, self._memory)
+        begun, now = time.monotonic(), time.time()
+        observed = self._observe(settings)
+        made = plan(observed, now, self._memory)
         carried = self._carrier.carry(made.actions, settings)
         self._memory = made.memory.refused(carried.refused, now)
+        self._plans.done(time.monotonic() - begun, observed, carried, self._memory.refusals)
         if any(isinstance(action, Drain | Undrain) for action in made.actions):
             self._listed = None
         for action in carried.done:
@@ -142,7 +151,11 @@ def main() -> int:
     cluster.start()
     slurm = Client(os.environ["REST_URL"], from_key(Path(os.environ["JWT_KEY"]), USER))
     lease = Lease(api, namespace, labels.BRIDGE_LEASE, os.environ["POD_NAME"])
-    bridge = Bridge(slurm, api, namespace, cluster, lambda: lease.is_held)
+    plans = Plans(lambda: lease.is_held)
+    metrics.serve(plans, int(os.environ["METRICS_PORT"]))
+    bridge = Bridge(slurm, api, namespace, cluster, plans, lambda: lease.is_held)
+    webhook = Webhook(int(os.environ["WEBHOOK_PORT"]), Path(os.environ["CERTIFICATE"]), _settings)
+    threading.Thread(target=webhook.serve_forever, daemon=True).start()
     with Server(int(os.environ["PORT"]), bridge.nodes, lambda: lease.is_held) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         threading.Thread(target=_renew, args=(lease, stop), daemon=True).start()
@@ -153,7 +166,7 @@ def main() -> int:
                 bridge.start_over()
             acts = lease.is_held
             if acts:
-                _look(bridge)
+                _look(bridge, plans)
             changed.wait(INTERVAL)
         server.shutdown()
     _release(lease)
@@ -166,12 +179,17 @@ def _fail(arguments: threading.ExceptHookArgs) -> None:
     os._exit(1)
 
 
-def _look(bridge: Bridge) -> None:
+def _look(bridge: Bridge, plans: Plans) -> None:
     try:
-        bridge.look(wanted.read(Path(os.environ["WANTED"])))
+        bridge.look(_settings())
     except PROBLEMS as error:
+        plans.failed()
         say("error", f"cannot look after the pods: {error}; trying again in {INTERVAL:g} s")
         time.sleep(INTERVAL)
+
+
+def _settings() -> wanted.Wanted:
+    return wanted.read(Path(os.environ["WANTED"]))
 
 
 def _renew(lease: Lease, stop: threading.Event) -> None:

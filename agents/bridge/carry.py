@@ -44,8 +44,9 @@ class Carried:
     """Results of the actions of a plan."""
 
     done: tuple[Action, ...] = ()
+    failed: tuple[Action, ...] = ()
     notes: tuple[str, ...] = ()
-    """A line for each action that was not carried out."""
+    """A line for each action that failed."""
     refused: tuple[str, ...] = ()
     """Gangs whose jobs Slurm has refused."""
 
@@ -75,6 +76,7 @@ class Carrier:
 
     def carry(self, actions: Sequence[Action], wanted: Wanted) -> Carried:
         done: list[Action] = []
+        failed: list[Action] = []
         notes: list[str] = []
         refused: list[str] = []
         for action in actions:
@@ -87,15 +89,17 @@ class Carrier:
                 if error.status is None:
                     raise
                 if not error.is_overtaken:
+                    failed.append(action)
                     notes.append(f"cannot {action}: {error}")
             except SlurmError as error:
                 if error.fault is not Fault.SLURM:
                     raise
+                failed.append(action)
                 notes.append(f"cannot {action}: {error}")
                 if isinstance(action, Submit):
                     self._tell_refusal(action, error)
                     refused.append(action.gang)
-        return Carried(tuple(done), tuple(notes), tuple(refused))
+        return Carried(tuple(done), tuple(failed), tuple(notes), tuple(refused))
 
     def _do(self, action: Action, wanted: Wanted) -> None:
         match action:

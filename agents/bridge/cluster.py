@@ -188,7 +188,7 @@ def pod(
         problem=problem,
         job=int(job) if job.isdecimal() else None,
         machine=spec.node_name,
-        leaves=meta.deletion_timestamp is not None,
+        stops_by=meta.deletion_timestamp.timestamp() if meta.deletion_timestamp else None,
         # A machine that is gone runs no containers.
         has_stopped=has_stopped(item) or bool(spec.node_name and spec.node_name not in machines),
         has_succeeded=item.status.phase == "Succeeded",

@@ -56,8 +56,9 @@ class Pod:
     """Job that the pod is linked to."""
     machine: str = ""
     """Machine that the pod is bound to, or ""."""
-    leaves: bool = False
-    """Whether the pod is terminating."""
+    stops_by: float | None = None
+    """Unix time by which Kubernetes stops the pod's containers, or None if the pod is not
+    terminating."""
     has_stopped: bool = False
     """Whether all containers have stopped, and none starts again."""
     has_succeeded: bool = False
@@ -66,6 +67,11 @@ class Pod:
     finalizers: tuple[str, ...] = ()
     said: str = ""
     """Message in the pod's condition `PodScheduled`."""
+
+    @property
+    def leaves(self) -> bool:
+        """Whether the pod is terminating."""
+        return self.stops_by is not None
 
     @property
     def is_guarded(self) -> bool:

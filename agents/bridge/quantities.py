@@ -14,7 +14,7 @@ _UNITS = {
     **{unit: Decimal(1000) ** n for n, unit in enumerate("kMGTPE", 1)},
     **{f"{unit}i": Decimal(1024) ** n for n, unit in enumerate("KMGTPE", 1)},
 }
-_MIB = 2**20
+MIB = 2**20
 NOTHING = Decimal()
 
 
@@ -37,4 +37,4 @@ def whole(amount: Decimal) -> int:
 
 def mebibytes(amount: Decimal) -> int:
     """Convert bytes to MiB, and round up."""
-    return math.ceil(amount / _MIB)
+    return math.ceil(amount / MIB)

@@ -38,6 +38,10 @@ class Wanted(BaseModel):
 
     scheduler: str
     """`schedulerName` of the pods that the bridge schedules."""
+    namespaces: tuple[str, ...] = ()
+    """Namespaces of which the bridge schedules all pods."""
+    default_memory: int
+    """MiB of a container without request and limit."""
     partition: str | None
     """Partition of pods whose annotations name none. None: Slurm's default partition."""
     feature: str

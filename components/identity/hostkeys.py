@@ -13,7 +13,7 @@ def host_key(seed: str) -> str:
     contains random numbers, so every deploy would change the key.
     """
     return (
-        _private_key(seed)
+        private_key(seed)
         .private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
@@ -26,12 +26,12 @@ def host_key(seed: str) -> str:
 def public_host_key(seed: str) -> str:
     """Return the public key in the format of known_hosts, without the host's name."""
     return (
-        _private_key(seed)
+        private_key(seed)
         .public_key()
         .public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
         .decode()
     )
 
 
-def _private_key(seed: str) -> Ed25519PrivateKey:
+def private_key(seed: str) -> Ed25519PrivateKey:
     return Ed25519PrivateKey.from_private_bytes(hashlib.sha256(seed.encode()).digest())

@@ -32,6 +32,8 @@ DCGM_PORT = 9400
 TELLING_PORTS = (25, 443, 465, 587)
 """Ports of the servers to which Alertmanager sends notifications: ports of mail servers, and the
 port of HTTPS for all other servers."""
+_BRIDGE_RULES = "bridge.yaml"
+"""File with alerts that fire if a stack has no bridge."""
 _REPEAT = "12h"
 """Time after which Alertmanager sends a notification again if its alert still fires."""
 
@@ -44,9 +46,14 @@ def text(document: Document) -> str:
 # --- Rules and dashboards, the same for all sites ------------------------------------------------
 
 
-@cache
-def rules() -> Mapping[str, Document]:
+def rules(settings: Settings) -> dict[str, Document]:
     """Return the files with alerts and recording rules, by name; see monitoring/alerts."""
+    absent = set() if settings.bridge else {_BRIDGE_RULES}
+    return {name: document for name, document in _all_rules().items() if name not in absent}
+
+
+@cache
+def _all_rules() -> Mapping[str, Document]:
     return {
         path.name: yaml.safe_load(path.read_text())
         for path in sorted((_FOLDER / "alerts").glob("*.yaml"))
@@ -63,11 +70,18 @@ def dashboards() -> dict[str, str]:
 
 
 def targets(settings: Settings) -> dict[str, str]:
-    """Return the components in the namespace that have metrics. Keys are the names of their scrape
+    """Return the components with one pod that has metrics. Keys are the names of their scrape
     jobs."""
     long_checks = {"longchecks": c.LONG_CHECKS} if settings.long_checks.checks else {}
     logs = {"logs": c.LOGS} if settings.monitoring.logs else {}
     return {"slurm": c.EXPORTER, "reconciler": c.RECONCILER, **long_checks, **logs}
+
+
+def pod_targets(settings: Settings) -> dict[str, str]:
+    """Return the components with several pods that have metrics. Keys are the names of their scrape
+    jobs."""
+    bridge = {"bridge": c.BRIDGE} if settings.bridge else {}
+    return {"node": c.NODE_EXPORTER, **bridge}
 
 
 def scrape_interval(settings: Settings) -> int:
@@ -79,14 +93,17 @@ def scrape_interval(settings: Settings) -> int:
 
 
 def files(settings: Settings) -> dict[str, str]:
-    """Return Prometheus' files by name."""
-    return {**_rule_files(), PROMETHEUS_FILE: text(prometheus(settings))}
+    """Return Prometheus' files by name. The files of rules have no comments."""
+    texts = _rule_texts()
+    return {
+        **{name: texts[name] for name in rules(settings)},
+        PROMETHEUS_FILE: text(prometheus(settings)),
+    }
 
 
 @cache
-def _rule_files() -> Mapping[str, str]:
-    """Return the files of rules for the bundled Prometheus. The files have no comments."""
-    return {name: text(document) for name, document in rules().items()}
+def _rule_texts() -> Mapping[str, str]:
+    return {name: text(document) for name, document in _all_rules().items()}
 
 
 def prometheus(settings: Settings) -> Document:
@@ -111,7 +128,10 @@ def prometheus(settings: Settings) -> Document:
                 {"job_name": job, **_at(service, port)}
                 for job, (service, port) in sorted(static.items())
             ),
-            _pods("node", settings.namespace, f"{c.LABEL_COMPONENT}={c.NODE_EXPORTER}"),
+            *(
+                _pods(job, settings.namespace, f"{c.LABEL_COMPONENT}={component}")
+                for job, component in pod_targets(settings).items()
+            ),
             *([_pods("dcgm", gpus, _DCGM)] if gpus else []),
         ],
     }
@@ -122,9 +142,9 @@ def _at(host: str, port: int) -> Document:
 
 
 def _pods(job: str, namespace: str, label: str) -> Document:
-    """Return a scrape job for pods that have a label. One such pod runs on each Kubernetes node.
+    """Return a scrape job for pods that have a label.
 
-    The label `machine` of the metrics has the name of this node.
+    The label `machine` of the metrics has the name of the pod's Kubernetes node.
     """
     pod = "__meta_kubernetes_pod"
     return {
@@ -233,7 +253,7 @@ def service_monitor(job: str, component: str, interval: int) -> Document:
 
 
 def pod_monitor(job: str, component: str, interval: int) -> Document:
-    """Return the spec of a PodMonitor for a component with one pod on each Kubernetes node."""
+    """Return the spec of a PodMonitor for a component of which each pod has its own metrics."""
     machine = {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "machine"}
     endpoint = {"port": c.METRICS, **_scraped_as(job, interval)}
     endpoint["relabelings"].append(machine)

@@ -211,8 +211,9 @@ def _for_operator(name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions)
 
     for job, component in monitoringconf.targets(args.settings).items():
         create("ServiceMonitor", job, monitoringconf.service_monitor(job, component, interval))
-    create("PodMonitor", "node", monitoringconf.pod_monitor("node", c.NODE_EXPORTER, interval))
-    for file, rules in monitoringconf.rules().items():
+    for job, component in monitoringconf.pod_targets(args.settings).items():
+        create("PodMonitor", job, monitoringconf.pod_monitor(job, component, interval))
+    for file, rules in monitoringconf.rules(args.settings).items():
         create("PrometheusRule", f"{c.PROJECT}-{file.removesuffix('.yaml')}", rules)
     for uid, content in monitoringconf.dashboards().items():
         dashboard(uid, content, args.site, wanted.dashboard_labels, opts)

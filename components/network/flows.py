@@ -135,6 +135,9 @@ class Rules:
 
 _ASK_KUBERNETES = (c.BRIDGE, c.ON_DEMAND, c.RECONCILER, c.REBOOTER, c.SNAPSHOTS)
 """Components with a credential for Kubernetes' API."""
+_OPEN = {c.BRIDGE: c.BRIDGE_WEBHOOK_PORT, c.LOGIN: c.SSHD_PORT}
+"""Port of each component that everyone may connect to. Kubernetes' API server, which calls the
+bridge, may have any address."""
 _ANYWHERE = ("all",)
 _API = Reach(API_PORTS, entities=("kube-apiserver",))
 
@@ -170,7 +173,7 @@ def _rules(component: str, settings: Settings, reaches: tuple[Reach, ...]) -> Ru
         dns=bool(asks) or component == c.LOGS,
         world=tuple(_world(settings.network.refuse)) if users else (),
         names=settings.network.names if users else None,
-        open_port=c.SSHD_PORT if component == c.LOGIN else None,
+        open_port=_OPEN.get(component),
         machines_port=c.NFS_PORT if served else None,
         machines=served.machines if served else (),
         scrapers=settings.monitoring.scrape_from if component in c.SCRAPED else (),

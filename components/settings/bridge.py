@@ -8,6 +8,7 @@ from components.conventions import USER_IDS
 from components.settings.accounts import AccountName
 from components.settings.types import (
     DnsLabel,
+    MemoryMiB,
     Model,
     Number,
     ObjectName,
@@ -47,6 +48,10 @@ class Bridge(Model):
 
     scheduler: DnsLabel = "slurm-bridge"
     """Pods with this `schedulerName` are scheduled by Slurm."""
+    namespaces: tuple[DnsLabel, ...] = ()
+    """Namespaces of which Slurm schedules all pods, whatever their `schedulerName` is."""
+    default_memory: MemoryMiB = Field("512MiB", validate_default=True)
+    """MiB of memory of each container that has neither a request nor a limit."""
     partition: DnsLabel | None = None
     """Partition of pods whose annotations name none; by default Slurm's default partition."""
     users: Annotated[tuple[PodUser, ...], Field(min_length=1)]
@@ -59,4 +64,18 @@ class Bridge(Model):
         rules = (f"{rule.place()} as {rule.user}" for rule in self.users)
         for rule in duplicates(rules):
             raise cross_field("users", f"two entries are for {rule}; keep one")
+        return self
+
+    @model_validator(mode="after")
+    def _namespaces_have_users(self) -> Self:
+        known = {rule.namespace for rule in self.users}
+        for index, name in enumerate(self.namespaces):
+            if name not in known:
+                raise cross_field(
+                    f"namespaces[{index}]",
+                    f"'{name}': no rule in 'users' covers this namespace, so all its pods would "
+                    "be refused; add a rule, or remove the namespace",
+                )
+        for name in duplicates(self.namespaces):
+            raise cross_field("namespaces", f"'{name}' occurs twice; keep one")
         return self

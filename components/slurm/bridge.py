@@ -1,19 +1,26 @@
 """The bridge, with which Slurm schedules pods of Kubernetes; see agents/bridge."""
 
+import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pulumi
 import pulumi_kubernetes as k8s
+import pulumi_random as random
 
 from agents import labels
 from agents.bridge.wanted import Rule
 from components import conventions as c
 from components import pods
 from components.identity import rights
+from components.identity.certificates import certificate
+from components.identity.hostkeys import host_key
 from components.settings.bridge import Bridge as BridgeSettings
 from components.site import Site
 from components.slurm import bridgepolicy
+
+_CERTIFICATE = "/etc/slurmstack/certificate"
+"""Folder with the certificate of the webhook."""
 
 
 @dataclass(frozen=True)
@@ -54,32 +61,70 @@ class Bridge(pulumi.ComponentResource):
         limited = [_limit(name, account, args, child), _protect(name, account, args, child)]
         after_limits = pulumi.ResourceOptions(parent=self, depends_on=limited)
         granted = _grant(name, account, args, after_limits)
+        # 64 letters and digits have more random bits than the key. Do not use RandomBytes, for the
+        # reason given in components/identity/auth.py.
+        seed = random.RandomPassword(f"{name}-seed", length=64, special=False, opts=child)
+        proof = seed.result.apply(lambda text: certificate(text, _host(args)))
+        secret = pods.secret(
+            f"{name}-certificate",
+            c.BRIDGE_CERTIFICATE_SECRET,
+            args.site.namespace,
+            {"tls.crt": proof, "tls.key": seed.result.apply(host_key)},
+            child,
+            "kubernetes.io/tls",
+        )
         agent = k8s.apps.v1.Deployment(
             f"{name}-agent",
             metadata={"name": c.BRIDGE, "namespace": args.site.namespace},
             spec=pods.workload(
                 c.BRIDGE,
-                _pod(args, account, wanted.metadata.name),
+                _pod(args, account, wanted.metadata.name, secret.metadata.name),
                 replicas=args.settings.replicas,
             ),
             opts=pulumi.ResourceOptions(parent=self, depends_on=granted),
         )
-        port = pods.service_port("nodes", c.BRIDGE_PORT)
-        pods.service(f"{name}-service", c.BRIDGE, args.site.namespace, agent, port, child)
+        ports = [
+            *pods.service_port("nodes", c.BRIDGE_PORT),
+            *pods.service_port("webhook", c.BRIDGE_WEBHOOK_PORT),
+        ]
+        service = pods.service(
+            f"{name}-service", c.BRIDGE, args.site.namespace, agent, ports, child
+        )
+        _complete(
+            name,
+            account,
+            args,
+            proof,
+            pulumi.ResourceOptions(parent=self, depends_on=[agent, service]),
+        )
         self.register_outputs({})
 
 
-def _pod(args: BridgeArgs, account: rights.Account, config: pulumi.Input[str]) -> pods.Spec:
+def _host(args: BridgeArgs) -> str:
+    """Return the name by which the API server calls the bridge."""
+    return f"{c.BRIDGE}.{args.stack_namespace}.svc"
+
+
+def _pod(
+    args: BridgeArgs,
+    account: rights.Account,
+    config: pulumi.Input[str],
+    certificate: pulumi.Input[str],
+) -> pods.Spec:
     environment = {
         "REST_URL": args.rest_url,
         "JWT_KEY": c.JWT_KEY,
         "WANTED": f"{c.NODESETS}/{c.NODES_FILE}",
         "NAMESPACE": args.site.namespace,
         "PORT": str(c.BRIDGE_PORT),
+        "METRICS_PORT": str(c.BRIDGE_METRICS_PORT),
+        "WEBHOOK_PORT": str(c.BRIDGE_WEBHOOK_PORT),
+        "CERTIFICATE": _CERTIFICATE,
     }
     mounted = [
         pods.mounted(pods.secret_volume("jwt", args.jwt_secret), c.JWT_KEY_DIR, read_only=True),
         pods.mounted(pods.config_volume("settings", config), c.NODESETS, read_only=True),
+        pods.mounted(pods.secret_volume("certificate", certificate), _CERTIFICATE, read_only=True),
     ]
     return {
         **args.site.pod(c.BRIDGE),
@@ -91,7 +136,11 @@ def _pod(args: BridgeArgs, account: rights.Account, config: pulumi.Input[str]) -
                 **pods.image("agents", args.site.images),
                 "args": ["agents.bridge"],
                 "env": [*pods.environment(environment), pods.field("POD_NAME", "metadata.name")],
-                "ports": [{"name": "nodes", "containerPort": c.BRIDGE_PORT}],
+                "ports": [
+                    {"name": "nodes", "containerPort": c.BRIDGE_PORT},
+                    *pods.metrics_port(c.BRIDGE),
+                    {"name": "webhook", "containerPort": c.BRIDGE_WEBHOOK_PORT},
+                ],
                 **pods.security(user=c.SLURM_ID),
                 **args.site.requests(c.BRIDGE, "10m", "64Mi"),
                 **pods.probes(pods.open_port(c.BRIDGE_PORT)),
@@ -100,6 +149,51 @@ def _pod(args: BridgeArgs, account: rights.Account, config: pulumi.Input[str]) -
         ],
         "volumes": pods.volumes(mounted),
     }
+
+
+def _complete(
+    name: str,
+    account: rights.Account,
+    args: BridgeArgs,
+    proof: pulumi.Output[str],
+    opts: pulumi.ResourceOptions,
+) -> None:
+    """Let the bridge complete new pods; see agents/bridge/admission.py.
+
+    While no bridge answers, Kubernetes refuses these pods: without the bridge, they would run
+    without Slurm's knowledge, or without limits.
+    """
+    namespaces = sorted({user.namespace for user in args.settings.users})
+    ours = bridgepolicy.is_completed(args.settings.scheduler, args.settings.namespaces)
+    webhook = {
+        "name": f"{c.BRIDGE}.{labels.DOMAIN}",
+        "clientConfig": {
+            "service": {
+                "namespace": args.site.namespace,
+                "name": c.BRIDGE,
+                "port": c.BRIDGE_WEBHOOK_PORT,
+                "path": "/pods",
+            },
+            "caBundle": proof.apply(lambda text: base64.b64encode(text.encode()).decode()),
+        },
+        "rules": [rights.requests("", ["pods"], ["CREATE"])],
+        "namespaceSelector": {
+            "matchExpressions": [
+                {"key": "kubernetes.io/metadata.name", "operator": "In", "values": namespaces}
+            ]
+        },
+        "matchConditions": [{"name": "pods", "expression": ours}],
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "timeoutSeconds": 10,
+    }
+    k8s.admissionregistration.v1.MutatingWebhookConfiguration(
+        f"{name}-webhook",
+        metadata={"name": account.unique_name("pods")},
+        webhooks=[webhook],
+        opts=opts,
+    )
 
 
 # --- Rights --------------------------------------------------------------------------------------

@@ -45,6 +45,14 @@ def concerns(scheduler: str, namespace: str) -> str:
     )
 
 
+def is_completed(scheduler: str, namespaces: Iterable[str]) -> str:
+    """Return an expression that is true for the new pods that the bridge completes."""
+    return (
+        f"object.spec.schedulerName == {literal(scheduler)}"
+        f" || request.namespace in {literal(sorted(namespaces))}"
+    )
+
+
 # --- Pods ----------------------------------------------------------------------------------------
 
 

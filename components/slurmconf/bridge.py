@@ -27,6 +27,8 @@ def wanted_bridge(settings: Settings) -> str:
         return ""
     wanted = Wanted(
         scheduler=bridge.scheduler,
+        namespaces=bridge.namespaces,
+        default_memory=bridge.default_memory,
         partition=bridge.partition,
         feature=c.FEATURE_PODS,
         rules=bridge_rules(settings),

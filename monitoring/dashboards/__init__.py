@@ -20,6 +20,7 @@ from monitoring.dashboards import (
     jobs,
     node,
     nodes,
+    pods,
     storage,
 )
 
@@ -28,7 +29,7 @@ BUILT = Path(__file__).parent / "built"
 
 DASHBOARDS: tuple[Dashboard, ...] = tuple(
     module.DASHBOARD
-    for module in (health, jobs, job, nodes, node, gpus, controller, storage, checks)
+    for module in (health, jobs, job, nodes, node, gpus, controller, storage, checks, pods)
 )
 
 

@@ -90,6 +90,7 @@ _HEADERS = {
     "job_id": "Job",
     "license": "License",
     "machine": "Machine",
+    "namespace": "Namespace",
     "node": "Node",
     "partition": "Partition",
     "reservation": "Reservation",

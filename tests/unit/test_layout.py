@@ -29,6 +29,9 @@ ALLOWED: Final[Mapping[tuple[str, str], str]] = {
     ("unit/monitoring/test_alerts.py", "tests.cluster.health.faults"): (
         "reads the alerts that each fault causes, but causes no fault"
     ),
+    ("unit/monitoring/test_alerts.py", "tests.cluster.bridge.faults"): (
+        "reads the alerts that each fault causes, but causes no fault"
+    ),
     **{
         ("unit/test_mutants.py", f"tests.mutants.{name}"): "tests the table and the verdicts"
         for name in ("apply", "commands", "fault", "judge", "table")

@@ -1,6 +1,8 @@
 """Pods in the namespace `lab`, which Slurm schedules."""
 
+import contextlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from tests.support import kube
@@ -28,12 +30,13 @@ class Lab:
         *,
         cpu: str = "100m",
         memory: str = "16Mi",
+        devices: dict[str, str] | None = None,
         annotations: dict[str, str] | None = None,
         labels: dict[str, str] | None = None,
         **spec: Any,
     ) -> Object:
         """Return a pod of one container. All images of the stack have a shell."""
-        size = {"cpu": cpu, "memory": memory}
+        size = {"cpu": cpu, "memory": memory, **(devices or {})}
         container = {
             "name": "main",
             "image": self._image,
@@ -104,7 +107,39 @@ class Lab:
         becomes("the list of pods", lambda: list(self.pods()), [], 90)
         self.cluster.wait_for_nodes("cpu-0", "cpu-1", timeout=60)
 
+    def machine_of(self, node: str) -> str:
+        """Return the machine of a Slurm node."""
+        worker = self.cluster.pod(node)
+        assert worker
+        return str(worker["spec"]["nodeName"])
+
+    @contextlib.contextmanager
+    def devices(self, name: str) -> Iterator[None]:
+        """Each machine has one device of this name during the `with` block."""
+        path = f"/status/capacity/{name.replace('/', '~1')}"
+        machines = [self.machine_of(node) for node in ("cpu-0", "cpu-1")]
+
+        def patch(*operations: Object) -> None:
+            for machine in machines:
+                self.cluster.kubectl(
+                    *("patch", "node", machine, "--subresource=status", "--type=json"),
+                    f"--patch={json.dumps(operations)}",
+                )
+
+        patch({"op": "add", "path": path, "value": "1"})
+        try:
+            yield
+        finally:
+            patch({"op": "remove", "path": path})
+
     # --- Jobs -------------------------------------------------------------------------------------
+
+    def holds(self, node: str, cpus: int) -> int:
+        """Submit a job that holds CPUs of a node, and return its number when it runs."""
+        options = (f"--nodelist={node}", f"--cpus-per-task={cpus}")
+        job = self.cluster.submit("~", "#!/bin/sh\nsleep 600", *options)
+        self.cluster.wait_for_job(job, "RUNNING")
+        return job
 
     def job(self, name: str) -> int:
         """Return the job of a pod, when it has one."""

@@ -14,16 +14,8 @@ GANG: dict[str, Any] = {
 }
 
 
-def holds(lab: Lab, node: str, cpus: int) -> int:
-    """Submit a job that holds CPUs of a node."""
-    options = (f"--nodelist={node}", f"--cpus-per-task={cpus}")
-    job = lab.cluster.submit("~", "#!/bin/sh\nsleep 600", *options)
-    lab.cluster.wait_for_job(job, "RUNNING")
-    return job
-
-
 def test_pod_waits_while_jobs_use_all_cpus(lab: Lab) -> None:
-    first, second = holds(lab, "cpu-0", 2), holds(lab, "cpu-1", 2)
+    first, second = lab.holds("cpu-0", 2), lab.holds("cpu-1", 2)
     lab.create(lab.manifest("train"))
 
     becomes(
@@ -53,7 +45,7 @@ def test_job_waits_while_pods_use_all_cpus(lab: Lab) -> None:
 
 
 def test_pods_of_a_gang_start_together_or_not_at_all(lab: Lab) -> None:
-    blocking = holds(lab, "cpu-0", 2)
+    blocking = lab.holds("cpu-0", 2)
     annotations = {**GANG["annotations"], "slurmstack.dev/cpu-per-task": "2"}
     for name in ("one", "two"):
         lab.create(lab.manifest(name, labels=GANG["labels"], annotations=annotations))

@@ -91,7 +91,7 @@ def test_prometheus_loads_all_rules(watch: Watch) -> None:
     rules = [rule for group in groups for rule in group["rules"]]
     wanted = [
         rule
-        for document in monitoringconf.rules().values()
+        for document in monitoringconf.rules(watch.cluster.settings()).values()
         for group in document["groups"]
         for rule in group["rules"]
     ]

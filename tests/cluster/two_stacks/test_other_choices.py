@@ -83,7 +83,9 @@ def test_pod_monitor_selects_a_pod_on_each_machine(second: Cluster) -> None:
 def test_operator_and_grafana_find_all_rules_and_dashboards(second: Cluster) -> None:
     labels = ",".join(f"{key}={value}" for key, value in FOUND_BY.items())
     rules = second.objects("prometheusrules", labels)
-    assert [rule["spec"] for rule in rules] == list(monitoringconf.rules().values())
+    assert [rule["spec"] for rule in rules] == list(
+        monitoringconf.rules(second.settings()).values()
+    )
     assert len(second.objects("servicemonitors", labels)) == 2
     assert len(second.objects("podmonitors", labels)) == 1
     dashboards = second.objects("configmaps", "grafana_dashboard=1")

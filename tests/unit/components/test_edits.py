@@ -232,7 +232,7 @@ BRIDGE = {
     *("bridge-account", "bridge-agent", "bridge-cluster-rights", "bridge-cluster-role"),
     *("bridge-lab-rights", "bridge-lab-role", "bridge-limits", "bridge-limits-binding"),
     *("bridge-pods", "bridge-pods-binding", "bridge-rights", "bridge-role", "bridge-service"),
-    *("bridge-settings", "network-bridge"),
+    *("bridge-settings", "network-bridge", "bridge-seed", "bridge-certificate", "bridge-webhook"),
 }
 """Resources that exist if Slurm schedules pods."""
 
@@ -425,12 +425,24 @@ EDITS = [
     Edit(
         "Slurm schedules pods, beside the jobs of a nodeset",
         bridged,
-        and_conf(effect_of(created=BRIDGE, updated={RECONCILER}, rolled={CPU})),
+        and_conf(
+            effect_of(
+                created=BRIDGE,
+                updated={RECONCILER, "monitoring-config"},
+                rolled={CPU, "monitoring-server"},
+            )
+        ),
     ),
     Edit(
         "pods use another partition",
         lambda values: values["bridge"].update(partition="main"),
         effect_of(updated={"bridge-settings"}),
+        given=bridged,
+    ),
+    Edit(
+        "Slurm schedules all pods of a namespace",
+        lambda values: values["bridge"].update(namespaces=["lab"]),
+        effect_of(updated={"bridge-settings", "bridge-webhook"}),
         given=bridged,
     ),
     Edit("a nodeset has no nodes", cpu(replicas=0), effect_of(updated={CPU, RECONCILER})),

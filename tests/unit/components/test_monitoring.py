@@ -8,9 +8,8 @@ import yaml
 
 from components import conventions as c
 from components.monitoring import monitoringconf
-from components.settings import from_config
 from tests.support.graph import SECRET_SIGNATURE, Graph, opened, pod, record, templates
-from tests.support.stack import config
+from tests.support.stack import config, settings
 
 Spec = dict[str, Any]
 SERVER, MACHINES, GRAFANA = "monitoring-server", "machines-exporter", "grafana-server"
@@ -285,7 +284,7 @@ def test_prometheus_operator_gets_the_same_rules_and_dashboards(
         f"{one.name.rpartition('-')[2]}.yaml": one.inputs["spec"]
         for one in found.of_type("kubernetes:monitoring.coreos.com/v1:PrometheusRule")
     }
-    assert rules == monitoringconf.rules()
+    assert rules == monitoringconf.rules(settings())
     shown = {
         one.inputs["metadata"]["name"]: one.inputs
         for one in found.resources
@@ -304,7 +303,36 @@ def test_settings_may_disable_monitoring(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_bundled_prometheus_reads_each_file_of_rules() -> None:
-    values = from_config(config(lambda values: None))
+    values = settings()
     given = monitoringconf.files(values)
-    assert {yaml_ for yaml_ in given if yaml_.endswith(".yaml")} == set(monitoringconf.rules())
-    assert monitoringconf.rules()
+    rules = monitoringconf.rules(values)
+    assert {yaml_ for yaml_ in given if yaml_.endswith(".yaml")} == set(rules)
+    assert rules
+
+
+def bridged(values: dict[str, Any]) -> None:
+    values["nodesets"][0].pop("cpu_request", None)
+    values["nodesets"][0]["shared_with_pods"] = True
+    values["bridge"] = {"users": [{"namespace": "lab", "user": "researcher"}]}
+
+
+def test_alerts_on_the_bridge_exist_only_with_a_bridge() -> None:
+    """They fire if there are no metrics of the bridge."""
+    with_bridge = settings(bridged)
+
+    added = monitoringconf.files(with_bridge).keys() - monitoringconf.files(settings()).keys()
+
+    assert added == {"bridge.yaml"}
+
+
+def test_prometheus_scrapes_each_pod_of_the_bridge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only one of them acts, and a Service would choose any of them."""
+    found = record(monkeypatch, config(bridged))
+    (discovery,) = jobs(found)["bridge"]["kubernetes_sd_configs"]
+    labels = templates(found)["bridge-agent"]["metadata"]["labels"]
+    key, _, value = discovery["selectors"][0]["label"].partition("=")
+    assert labels[key] == value
+    (agent,) = pod(found, "bridge-agent")["containers"]
+    ports = {port["name"]: int(port["containerPort"]) for port in agent["ports"]}
+    given = {one["name"]: one["value"] for one in agent["env"] if "value" in one}
+    assert given["METRICS_PORT"] == str(ports["metrics"])

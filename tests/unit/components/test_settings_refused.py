@@ -242,6 +242,8 @@ BRIDGED: Values = {
     "users": [{"name": "alice", "uid": 2001}],
     "bridge": {
         "scheduler": "slurm-bridge",
+        "namespaces": ["lab"],
+        "default_memory": "1GiB",
         "partition": "main",
         "users": [
             {
@@ -440,6 +442,7 @@ SWITCHES = (
 )
 
 LISTS = (
+    "bridge.namespaces",
     "bridge.users",
     "bridge.users[0].accounts",
     "cluster.api_from",
@@ -758,6 +761,8 @@ WORDS: dict[str, dict[Any, str]] = {
     "cluster.domain": {"cluster..local": _DOMAIN, "a" * 254: _DOMAIN, 5: _TEXT},
     "namespace": {"slurm.hpc": _LABEL, "Slurm": _LABEL},
     "bridge.scheduler": {"Slurm": _LABEL},
+    "bridge.namespaces[0]": {"Lab": _LABEL},
+    "bridge.default_memory": {"1": _UNIT},
     "bridge.users[0].uid": {999: "expected at least 1000", 60000: "expected less than 60000"},
     "bridge.partition": {"Main": _LABEL},
     "bridge.users[0].namespace": {"Lab": _LABEL},
@@ -1304,6 +1309,9 @@ RULES: list[tuple[str, object, str, str, str]] = [
      "add the price of a node"),
     ("bridge.partition", "mian", "bridge.partition", "'mian'", "did you mean 'main'?"),
     ("bridge.users", [], "bridge.users", "[]", "1 or more items"),
+    ("bridge.namespaces", ["web"], "bridge.namespaces[0]", "'web': no rule in 'users' covers",
+     "add a rule"),
+    ("bridge.namespaces", ["lab", "lab"], "bridge.namespaces", "'lab' occurs twice", "keep one"),
     ("bridge.users[0].user", "alcie", "bridge.users[0].user", "'alcie'", "did you mean 'alice'?"),
     ("bridge.users[0].uid", 2001, "bridge.users[0].uid", "2001", "remove this setting"),
     ("nodesets[0].shared_with_pods", False, "bridge", "no node may run pods",

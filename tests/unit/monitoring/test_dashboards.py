@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agents.bridge import metrics as bridge
 from agents.exporter import naming
 from agents.longchecks.registry import CHECKS
 from local.paths import ROOT
@@ -18,7 +19,7 @@ from monitoring.dashboards.__main__ import main
 UIDS = [
     *("slurmstack-health", "slurmstack-jobs", "slurmstack-job", "slurmstack-nodes"),
     *("slurmstack-node", "slurmstack-gpus", "slurmstack-controller", "slurmstack-storage"),
-    "slurmstack-checks",
+    *("slurmstack-checks", "slurmstack-pods"),
 ]
 DOCS = ROOT / "docs"
 FROM_ELSEWHERE = {
@@ -276,6 +277,7 @@ def test_dashboard_uses_only_existing_label_values(board: Json) -> None:
         **dict.fromkeys(("slurm_nodes", "slurm_node_state"), naming.NODE_STATES),
         **dict.fromkeys(("slurm_jobs", "slurm_partition_jobs"), naming.JOB_STATES),
         **dict.fromkeys(("slurm_account_jobs", "slurm_user_jobs"), naming.JOB_STATES),
+        "slurmstack_bridge_pods": bridge.STATES,
     }
     for query in queries(board):
         for name, label, value in matchers(query):

@@ -230,7 +230,7 @@ def test_job_ends_when_the_last_pod_has_stopped() -> None:
     last = replace(first, name="b", uid="uid-b")
     running = job("RUNNING", pods=2)
 
-    still = replace(last, has_stopped=False, leaves=True)
+    still = replace(last, has_stopped=False, stops_by=0.0)
     assert not any(isinstance(one, Finish) for one in planned(first, still, jobs=(running,)))
     assert planned(first, last, jobs=(running,)) == (Finish(7, success=True),)
     failed = replace(last, has_succeeded=False)
@@ -250,7 +250,7 @@ def test_bound_pod_is_deleted_when_its_job_ends() -> None:
         assert isinstance(evict, Evict), state
         assert state in evict.why
 
-    leaving = replace(bound, leaves=True)
+    leaving = replace(bound, stops_by=0.0)
     assert planned(leaving, jobs=(job("CANCELLED", "COMPLETING"),)) == ()
 
 
@@ -333,7 +333,7 @@ def of_nodes(*pods: Pod, **observed: Any) -> list[Action]:
     return [action for action in made.actions if isinstance(action, Drain | Undrain)]
 
 
-RUNS_THERE: dict[str, Any] = {"machine": "m-0", "leaves": True}
+RUNS_THERE: dict[str, Any] = {"machine": "m-0", "stops_by": 0.0}
 
 
 @pytest.mark.parametrize(

@@ -65,4 +65,10 @@ def rule(user: str = "alice", uid: int = 1001, **more: Any) -> Rule:
 
 
 def wanted(*rules: Rule) -> Wanted:
-    return Wanted(scheduler="slurm-bridge", partition="pods", feature="pods", rules=rules)
+    return Wanted(
+        scheduler="slurm-bridge",
+        default_memory=512,
+        partition="pods",
+        feature="pods",
+        rules=rules,
+    )

@@ -264,7 +264,7 @@ class World:
             Request(pod.gang, ALICE, Wishes(), Spec([]), size),
             job=pod.job,
             machine=pod.machine,
-            leaves=pod.deleted_at is not None,
+            stops_by=pod.deleted_at,
             has_stopped=bool(pod.outcome),
             has_succeeded=pod.outcome == "Succeeded",
             finalizers=(labels.BRIDGE,) if pod.is_guarded else (),

@@ -9,6 +9,7 @@ import re
 
 import pytest
 
+from agents.bridge import metrics as bridge
 from agents.exporter import measure
 from agents.exporter.catalogue import SOURCES
 from agents.exporter.exporter import Exporter
@@ -27,7 +28,7 @@ DOCUMENT = ROOT / "docs" / "metrics.md"
 EXPORTED = [(source, metric) for source, metrics in SOURCES.items() for metric in metrics]
 METRICS = [
     *(metric for _, metric in EXPORTED),
-    *(*reconciler.METRICS, *longchecks.METRICS, *logs.METRICS),
+    *(*reconciler.METRICS, *longchecks.METRICS, *logs.METRICS, *bridge.METRICS),
 ]
 GPUS = node_line("gpu:h100:8", "gpu:h100:1", "cpu=8,mem=64G,gres/gpu=8")
 
@@ -63,6 +64,7 @@ def test_documented_tables_match_the_catalogues() -> None:
         "Metrics of the reconciler": list(map(row, reconciler.METRICS)),
         "Metrics of long checks": list(map(row, longchecks.METRICS)),
         "Metrics of the logs": list(map(row, logs.METRICS)),
+        "Metrics of the bridge": list(map(row, bridge.METRICS)),
     }
 
 
