@@ -258,6 +258,11 @@ class Cluster:
         """Return the container of a Kubernetes node."""
         return docker.from_env().containers.get(f"slurmstack-{self.stack}-{node}")
 
+    def kill_api_server(self) -> None:
+        """Kill the API server of Kubernetes, which then starts again."""
+        kill = 'kill -KILL "$(cat /run/slurmstack/kube-apiserver.pid)"'
+        self.computer("node-0").exec_run(["sh", "-c", kill])
+
     @contextlib.contextmanager
     def frozen(self, node: str) -> Iterator[None]:
         """Freeze a Kubernetes node during the `with` block."""

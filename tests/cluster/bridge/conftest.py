@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.bridge.lab import NAMESPACE, Lab
+from tests.cluster.bridge.lab import ALL_PODS, NAMESPACE, Lab
 from tests.support.cluster import Cluster, Deployed, write_test_stack
 from tests.support.commands import execute
 
@@ -16,11 +16,26 @@ def _share(values: dict[str, Any]) -> None:
     del nodeset["cpu_request"]
     nodeset.update(shared_with_pods=True)
     values["users"].append({"name": "bob", "uid": 2001})
+    values["accounting"]["qos"] = [{"name": "high", "priority": 100}]
+    values["accounting"]["accounts"] = [
+        {
+            "name": "lab",
+            "qos": ["normal", "high"],
+            "users": [{"name": "researcher"}, {"name": "bob", "max_submit_jobs": 3}],
+        }
+    ]
+    values["slurm"] = {
+        "priority": {"type": "multifactor", "fairshare": 1000, "qos": 1_000_000},
+        # Minutes between two updates of the fair-share factors.
+        "extra": {"slurm.conf": ["PriorityCalcPeriod=1"]},
+    }
     values["bridge"] = {
+        "namespaces": [ALL_PODS],
         "users": [
             {"namespace": NAMESPACE, "user": "researcher"},
             {"namespace": NAMESPACE, "service_account": "bob", "user": "bob"},
-        ]
+            {"namespace": ALL_PODS, "user": "researcher"},
+        ],
     }
 
 
@@ -29,7 +44,8 @@ def cluster(deployed: Deployed) -> Iterator[Cluster]:
     stack = write_test_stack("bridge", edit=_share)
     # The namespace of pods belongs to their users, and must exist before the deploy.
     execute([sys.executable, "-m", "local", "up", "--stack", stack.stack], timeout=1200)
-    stack.kubectl("create", "namespace", NAMESPACE, check=False)
+    for namespace in (NAMESPACE, ALL_PODS):
+        stack.kubectl("create", "namespace", namespace, check=False)
     stack.kubectl("-n", NAMESPACE, "create", "serviceaccount", "bob", check=False)
     with deployed(stack):
         yield stack

@@ -10,6 +10,8 @@ from tests.support.cluster import Cluster
 from tests.support.waiting import becomes, eventually
 
 NAMESPACE = "lab"
+ALL_PODS = "everything"
+"""Namespace of which Slurm schedules all pods."""
 SCHEDULER = "slurm-bridge"
 JOB = "slurmstack.dev/job"
 Object = dict[str, Any]
@@ -60,14 +62,16 @@ class Lab:
             },
         }
 
-    def kubectl(self, *arguments: str, check: bool = True, **options: Any) -> str:
+    def kubectl(
+        self, *arguments: str, namespace: str = NAMESPACE, check: bool = True, **options: Any
+    ) -> str:
         """Return kubectl's output, including its errors."""
-        answer = self.cluster.kubectl_result("-n", NAMESPACE, *arguments, check=check, **options)
+        answer = self.cluster.kubectl_result("-n", namespace, *arguments, check=check, **options)
         return answer.stdout + answer.stderr
 
-    def create(self, *manifests: Object, check: bool = True) -> str:
+    def create(self, *manifests: Object, **options: Any) -> str:
         listed = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
-        return self.kubectl("create", "-f", "-", stdin=json.dumps(listed), check=check)
+        return self.kubectl("create", "-f", "-", stdin=json.dumps(listed), **options)
 
     def delete(self, *names: str, wait: bool = True) -> None:
         self.kubectl("delete", "pod", *names, f"--wait={json.dumps(wait)}", "--ignore-not-found")
@@ -92,6 +96,10 @@ class Lab:
         """Return why a pod has no machine."""
         conditions = self.pod(name)["status"].get("conditions", ())
         return next((c["message"] for c in conditions if c["type"] == "PodScheduled"), "")
+
+    def wait_for_message(self, name: str, part: str) -> None:
+        """Wait until the reason why a pod has no machine contains a text."""
+        eventually(f"the pod says '{part}'", lambda: part in self.message(name))
 
     def wait_for(self, name: str, phase: str = "Running", timeout: float = 60) -> None:
         try:

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 
 from tests.cluster.bridge.lab import Lab
+from tests.support.cluster import is_ready
 from tests.support.waiting import becomes, eventually
 
 KILLS = 20
@@ -50,6 +51,106 @@ def test_restart_of_slurmctld_keeps_running_and_waiting_pods(lab: Lab) -> None:
     for name in running[2:]:
         assert lab.pod(name)["metadata"]["uid"] == uids[name]
         assert lab.phase(name) == "Running"
+
+
+def test_restart_of_the_api_server_keeps_running_and_waiting_pods(lab: Lab) -> None:
+    names = [f"p{index}" for index in range(6)]
+    lab.create(*map(lab.manifest, names))
+    eventually("four pods run", lambda: phases(lab).get("Running") == 4, 120)
+    running = {name: lab.job(name) for name in names if lab.phase(name) == "Running"}
+
+    lab.cluster.kill_api_server()
+
+    eventually("the API server answers", lambda: list(answering(lab)), 90)
+    first, *others = running
+    lab.delete(first)
+    eventually("a waiting pod runs", lambda: phases(lab).get("Running") == 4, 120)
+    for name in others:
+        assert lab.phase(name) == "Running"
+        assert lab.job(name) == running[name]
+        assert lab.state(running[name]) == "RUNNING"
+
+
+def answering(lab: Lab) -> list[str]:
+    """Return the names of all pods, or nothing while the API server does not answer."""
+    return lab.kubectl("get", "pods", "--output=name", check=False, timeout=30).split()
+
+
+def test_another_pod_of_the_bridge_takes_over(lab: Lab) -> None:
+    scale = ("scale", "deployment/bridge")
+    lab.cluster.kubectl(*scale, "--replicas=2")
+    try:
+        eventually("two pods of the bridge run", lambda: len(ready(lab)) == 2, 90)
+        holder = acting(lab)
+        (other,) = ready(lab) - {holder}
+        # A frozen process does not release its lease, as the process of a lost machine.
+        lab.cluster.signal("STOP", "python3", holder, "bridge")
+        lab.create(lab.manifest("train"))
+        lab.wait_for("train", timeout=90)
+        lab.cluster.signal("CONT", "python3", holder, "bridge")
+        assert acting(lab) == other
+        lab.create(lab.manifest("second"))
+        lab.wait_for("second")
+        assert lab.job("second") != lab.job("train")
+    finally:
+        lab.cluster.kubectl(*scale, "--replicas=1")
+        eventually("one pod of the bridge is left", lambda: len(lab.cluster.pods("bridge")) == 1)
+
+
+def acting(lab: Lab) -> str:
+    """Return the pod of the bridge that acts."""
+    asked = ("lease", "slurmstack-bridge", "--output=jsonpath={.spec.holderIdentity}")
+    return lab.cluster.kubectl("get", *asked)
+
+
+def ready(lab: Lab) -> set[str]:
+    return {pod["metadata"]["name"] for pod in lab.cluster.pods("bridge") if is_ready(pod)}
+
+
+def test_running_pods_of_a_drained_node_continue_and_no_pod_starts_there(lab: Lab) -> None:
+    lab.create(lab.manifest("before"))
+    lab.wait_for("before")
+    node = lab.cluster.node_on(lab.machine("before"))
+    update = ("scontrol", "update", f"nodename={node}")
+    operate(lab, *update, "state=drain", "reason=work")
+    try:
+        lab.create(*(lab.manifest(f"p{index}") for index in range(3)))
+        eventually("two pods run", lambda: phases(lab).get("Running") == 3, 60)
+        time.sleep(3)
+        assert phases(lab) == {"Running": 3, "Pending": 1}
+        there = [name for name in lab.pods() if lab.machine(name) == lab.machine("before")]
+        assert there == ["before"]
+    finally:
+        operate(lab, *update, "state=resume")
+    eventually("all pods run", lambda: phases(lab) == {"Running": 4}, 60)
+
+
+def operate(lab: Lab, *command: str) -> None:
+    lab.cluster.in_pod(lab.cluster.controller(), "slurmctld", *command)
+
+
+def test_lost_machine_returns_only_after_its_pods_have_stopped(lab: Lab) -> None:
+    lab.create(lab.manifest("train"))
+    lab.wait_for("train")
+    job, machine = lab.job("train"), lab.machine("train")
+    node = lab.cluster.node_on(machine)
+    with lab.cluster.frozen(machine):
+        # Do not wait until Slurm notices the loss.
+        operate(lab, "scontrol", "update", f"nodename={node}", "state=down", "reason=lost")
+        eventually(
+            "the pod is deleted", lambda: "deletionTimestamp" in lab.pod("train")["metadata"]
+        )
+        eventually("the node is drained", lambda: "slurmstack:pods" in reason(lab, node))
+        assert lab.phase("train") == "Running"
+        assert lab.state(job) == "NODE_FAIL"
+    becomes("the pods", lambda: list(lab.pods()), [], 120)
+    operate(lab, "scontrol", "update", f"nodename={node}", "state=resume")
+    lab.cluster.wait_for_nodes("cpu-0", "cpu-1", timeout=120)
+
+
+def reason(lab: Lab, node: str) -> str:
+    asked = ("scontrol", "show", "node", node, "--oneliner")
+    return lab.cluster.in_pod(lab.cluster.controller(), "slurmctld", *asked)
 
 
 def test_pods_leave_a_machine_before_its_node_starts_again(lab: Lab) -> None:

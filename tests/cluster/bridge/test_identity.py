@@ -1,7 +1,5 @@
 """A pod acts as a Slurm user only through a rule in the settings."""
 
-import json
-
 import pytest
 
 from tests.cluster.bridge.lab import Lab
@@ -25,12 +23,8 @@ def test_service_account_chooses_the_user(lab: Lab) -> None:
 
 
 def test_pods_of_other_namespaces_are_refused(lab: Lab) -> None:
-    given = lab.manifest("train")
-    given["metadata"]["namespace"] = "default"
-    answer = lab.cluster.kubectl_result(
-        *("-n", "default", "create", "-f", "-"), stdin=json.dumps(given), check=False
-    )
-    assert "no rule in bridge.users covers this namespace" in answer.stderr
+    said = lab.create(lab.manifest("train"), namespace="default", check=False)
+    assert "no rule in bridge.users covers this namespace" in said
 
 
 def test_user_cannot_link_a_pod_to_a_job(lab: Lab) -> None:
@@ -46,7 +40,7 @@ def test_user_cannot_link_a_pod_to_a_job(lab: Lab) -> None:
 
 def test_unknown_annotation_of_slinky_is_told_in_an_event(lab: Lab) -> None:
     lab.create(lab.manifest("train", annotations={"slurmjob.slinky.slurm.net/acount": "x"}))
-    eventually("the pod says why", lambda: "did you mean 'account'?" in lab.message("train"))
+    lab.wait_for_message("train", "did you mean 'account'?")
     eventually(
         "an event says why",
         lambda: "did you mean 'account'?" in lab.kubectl("get", "events", "--output=json"),

@@ -176,15 +176,10 @@ def kill_slurmctld(cluster: Cluster) -> None:
         cluster.signal("KILL", "slurmctld", name, "slurmctld", check=False)
 
 
-def kill_api_server(cluster: Cluster) -> None:
-    kill = 'kill -KILL "$(cat /run/slurmstack/kube-apiserver.pid)"'
-    cluster.computer("node-0").exec_run(["sh", "-c", kill])
-
-
 WAVE = 50
 """Seconds between two waves of jobs. Meanwhile, nodes start, run short jobs, are idle for `IDLE`
 seconds, and go to sleep."""
-KILLS: tuple[Callable[[Cluster], None], ...] = (kill_agent, kill_slurmctld, kill_api_server)
+KILLS: tuple[Callable[[Cluster], None], ...] = (kill_agent, kill_slurmctld, Cluster.kill_api_server)
 
 
 @pytest.mark.timeout(1200)
