@@ -108,7 +108,7 @@ class Carrier:
                     jobs.job_request(gang, request, len(members), excluded, wanted)
                 )
             case Exclude(job, nodes):
-                self._slurm.exclude(job, nodes)
+                self._records.exclude(job, nodes)
             case Finish(job, success):
                 self._slurm.signal(job, jobs.COMPLETED if success else jobs.FAILED)
             case Cancel(job):

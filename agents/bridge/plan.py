@@ -16,7 +16,7 @@ A pod counts as running until Kubernetes reports that all its containers have st
 CPUs and memory are in use until then.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -198,9 +198,13 @@ class _Planner:
 
     def _of_waiting_job(self, job: Job, present: Sequence[Pod]) -> Iterator[Action]:
         request = present[0].request
-        excluded = self._excluded(job.gang, request) if request else job.excluded
-        if excluded != job.excluded:
-            yield Exclude(job.id, excluded)
+        reasons = self._excluded(job.gang, request) if request else {}
+        if self._is_everywhere(reasons):
+            # Keep the job, because it keeps its place in the queue.
+            yield from self._tell(present, _nowhere(reasons))
+            return
+        if request and reasons.keys() != job.excluded:
+            yield Exclude(job.id, frozenset(reasons))
         yield from self._tell(present, f"job {job.id} waits in Slurm: {job.reason}")
 
     def _of_running_job(self, job: Job, present: Sequence[Pod]) -> Iterator[Action]:
@@ -298,17 +302,29 @@ class _Planner:
         elif first.request and gang not in self.refusals:
             sizes = [pod.request.size for pod in waiting if pod.request]
             request = replace(first.request, size=largest(sizes))
-            yield Submit(gang, request, tuple(waiting), self._excluded(gang, request))
+            reasons = self._excluded(gang, request)
+            if self._is_everywhere(reasons):
+                yield from self._tell(waiting, _nowhere(reasons))
+            else:
+                yield Submit(gang, request, tuple(waiting), frozenset(reasons))
 
-    def _excluded(self, gang: str, request: Request) -> frozenset[str]:
-        """Return the nodes whose machines Kubernetes does not allow."""
-        return frozenset(
-            node
-            for node, machine in self._observed.machines.items()
-            if (gang, node) in self.misfits
-            or _why_never(request, machine)
+    def _excluded(self, gang: str, request: Request) -> dict[str, str]:
+        """Return why Kubernetes does not allow a pod on a machine, by node."""
+        reasons = {
+            node: _why_never(request, machine)
             or why_full(request.size, machine.room)
-        )
+            or self._why_misfit(gang, node)
+            for node, machine in self._observed.machines.items()
+        }
+        return {node: why for node, why in reasons.items() if why}
+
+    def _why_misfit(self, gang: str, node: str) -> str:
+        return "there was no room a moment ago" if (gang, node) in self.misfits else ""
+
+    def _is_everywhere(self, reasons: Mapping[str, str]) -> bool:
+        """Return whether no machine is allowed."""
+        machines = self._observed.machines
+        return bool(machines) and reasons.keys() == machines.keys()
 
     def _tell(self, pods: Sequence[Pod], text: str) -> Iterator[Action]:
         return (Tell(pod, text) for pod in pods if pod.said != text)
@@ -321,6 +337,13 @@ class _Planner:
 def _can_start(pod: Pod) -> bool:
     gone = pod.machine or pod.leaves or pod.has_stopped
     return not gone and not pod.is_held_back and pod.request is not None
+
+
+def _nowhere(reasons: Mapping[str, str]) -> str:
+    """Return why no machine is allowed, with the number of machines for each reason."""
+    counts = Counter(reasons.values())
+    texts = (f"{why} ({number} of {len(reasons)})" for why, number in sorted(counts.items()))
+    return f"no machine can run the pod: {'; '.join(texts)}"
 
 
 def _why_never(request: Request, machine: Machine) -> str:

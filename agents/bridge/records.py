@@ -77,6 +77,12 @@ class Records:
             raise
         return number
 
+    def exclude(self, number: int, nodes: frozenset[str]) -> None:
+        """Change the nodes that a pending job must not use."""
+        self._slurm.exclude(number, nodes)
+        # The state of the job stays the same, so `jobs` would not read the job again.
+        self._read(number)
+
     def current(self, number: int) -> Job | None:
         """Return the present state of a job, or None if Slurm has no job of the bridge with this
         number."""

@@ -6,6 +6,9 @@ from agents.bridge import quantities
 from agents.bridge.observed import Job, Pod, Request, Share
 from agents.bridge.size import GPUS
 
+_LEAST_MEMORY = 16
+"""MiB that the processes of the job itself need: a shell and its child."""
+
 
 def places(
     job: Job, bound: Sequence[tuple[Pod, str]], unbound: Sequence[Pod]
@@ -35,9 +38,10 @@ def share(request: Request) -> Share:
     """Return what one pod of a gang needs from Slurm: at least one CPU."""
     size, wishes = request.size, request.wishes
     cpus = quantities.whole(size.get("cpu", quantities.NOTHING))
+    memory = quantities.mebibytes(size.get("memory", quantities.NOTHING))
     return Share(
         cpus=wishes.cpus_per_task or max(1, cpus),
-        memory=quantities.mebibytes(size.get("memory", quantities.NOTHING)),
+        memory=max(memory, _LEAST_MEMORY) if memory else 0,
         gpus=sum(quantities.whole(size.get(name, quantities.NOTHING)) for name in GPUS),
     )
 

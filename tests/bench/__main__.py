@@ -30,6 +30,7 @@ from local.configuration import MAX_NODES
 from local.paths import ROOT
 from tests.bench import (
     accounting,
+    bridge,
     confinement,
     exporter,
     health,
@@ -61,8 +62,6 @@ IN_CONTAINERS: Mapping[str, Callable[[Figures], None]] = {
     "exporter": exporter.measure,
 }
 """Parts that need no cluster; some need containers."""
-ON_THE_STACK = ("deploy", "everyday", "session", "ondemand", "load", "loss")
-PARTS = (*IN_CONTAINERS, *ON_THE_STACK)
 NOWHERE = "bench.invalid"
 """Registry with a reserved name (RFC 2606). It cannot exist, so no other image has this name."""
 
@@ -228,7 +227,7 @@ def deploys(figures: Figures, rounds: int) -> None:
         figures.add(f"ratio of the engine to kubectl apply, {name}", engine / kubectl, at_most=1.5)
 
 
-def everyday(figures: Figures) -> None:
+def everyday(figures: Figures, _: Cluster) -> None:
     """Measure everyday operations on a running stack."""
     preview = statistics.median(
         seconds(lambda: BENCH.deploy("preview", "--expect-no-changes")) for _ in range(5)
@@ -248,6 +247,19 @@ def everyday(figures: Figures) -> None:
     figures.add("memory of the whole stack, in GiB", working_set(), at_most=3.2)
 
 
+DEPLOYED: Mapping[str, Callable[[Figures, Cluster], None]] = {
+    "everyday": everyday,
+    "session": session.measure,
+    "ondemand": ondemand.measure,
+    "load": load.measure,
+    "loss": loss.measure,
+    "bridge": bridge.measure,
+}
+"""Parts that need a running stack, in their order."""
+ON_THE_STACK = ("deploy", *DEPLOYED)
+PARTS = (*IN_CONTAINERS, *ON_THE_STACK)
+
+
 def measure(figures: Figures, parts: Collection[str], rounds: int, cold: bool) -> None:
     """Run the requested parts in their order."""
     for name, part in IN_CONTAINERS.items():
@@ -262,16 +274,9 @@ def measure(figures: Figures, parts: Collection[str], rounds: int, cold: bool) -
         say("deploying the stack for the next measurements")
         deployed()
         BENCH.wait_for_nodes("cpu-0", "cpu-1")
-        if "everyday" in parts:
-            everyday(figures)
-        if "session" in parts:
-            session.measure(figures, BENCH)
-        if "ondemand" in parts:
-            ondemand.measure(figures, BENCH)
-        if "load" in parts:
-            load.measure(figures, BENCH)
-        if "loss" in parts:
-            loss.measure(figures, BENCH)
+        for name, of_stack in DEPLOYED.items():
+            if name in parts:
+                of_stack(figures, BENCH)
 
 
 def main() -> int:

@@ -32,8 +32,8 @@ def _share(values: dict[str, Any]) -> None:
     values["bridge"] = {
         "namespaces": [ALL_PODS],
         "users": [
-            {"namespace": NAMESPACE, "user": "researcher"},
             {"namespace": NAMESPACE, "service_account": "bob", "user": "bob"},
+            {"namespace": NAMESPACE, "user": "researcher"},
             {"namespace": ALL_PODS, "user": "researcher"},
         ],
     }

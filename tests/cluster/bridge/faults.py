@@ -32,14 +32,9 @@ def silent_machine(lab: Lab) -> Iterator[None]:
     """A machine does not answer, so a deleted pod on it cannot stop."""
     lab.create(lab.manifest("train"))
     lab.wait_for("train")
-    machine = lab.machine("train")
-    kubelet = "for p in $(pgrep -x kubelet); do kill -{} $p; done"
-    lab.cluster.computer(machine).exec_run(["sh", "-c", kubelet.format("STOP")])
-    try:
+    with lab.silent(lab.machine("train")):
         lab.delete("train", wait=False)
         yield
-    finally:
-        lab.cluster.computer(machine).exec_run(["sh", "-c", kubelet.format("CONT")])
 
 
 @contextlib.contextmanager
@@ -77,11 +72,11 @@ def pods_of_others(lab: Lab) -> Iterator[None]:
     machine for another pod."""
     cluster = lab.cluster
     blocking = [lab.holds(node, 2) for node in ("cpu-0", "cpu-1")]
-    (bridge,) = [pod["metadata"]["name"] for pod in cluster.pods("bridge")]
+    bridge = lab.bridge()
     with lab.devices(DEVICE):
         lab.create(lab.manifest("train", devices={DEVICE: "1"}))
         job = lab.job("train")
-        cluster.signal("STOP", "python3", bridge, "bridge")
+        lab.signal("STOP", bridge)
         try:
             other = lab.manifest("other", devices={DEVICE: "1"})
             other["spec"].update(schedulerName="", nodeName=lab.machine_of("cpu-0"))
@@ -90,7 +85,7 @@ def pods_of_others(lab: Lab) -> Iterator[None]:
             cluster.run(f"scancel {blocking[0]}")
             cluster.wait_for_job(job, "RUNNING")
         finally:
-            cluster.signal("CONT", "python3", bridge, "bridge")
+            lab.signal("CONT", bridge)
         eventually("the pod has another job", lambda: lab.job("train") != job)
         yield
         assert lab.machine("train") == ""

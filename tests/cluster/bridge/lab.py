@@ -95,7 +95,7 @@ class Lab:
     def message(self, name: str) -> str:
         """Return why a pod has no machine."""
         conditions = self.pod(name)["status"].get("conditions", ())
-        return next((c["message"] for c in conditions if c["type"] == "PodScheduled"), "")
+        return next((c.get("message", "") for c in conditions if c["type"] == "PodScheduled"), "")
 
     def wait_for_message(self, name: str, part: str) -> None:
         """Wait until the reason why a pod has no machine contains a text."""
@@ -139,6 +139,44 @@ class Lab:
             yield
         finally:
             patch({"op": "remove", "path": path})
+
+    # --- Faults -----------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def silent(self, machine: str) -> Iterator[None]:
+        """The kubelet of a machine does not answer during the `with` block."""
+        kill = "for p in $(pgrep -x kubelet); do kill -{} $p; done"
+        computer = self.cluster.computer(machine)
+        computer.exec_run(["sh", "-c", kill.format("STOP")])
+        try:
+            yield
+        finally:
+            computer.exec_run(["sh", "-c", kill.format("CONT")])
+
+    def bridge(self) -> Object:
+        """Return the pod of the bridge, of which there is one."""
+        (found,) = self.cluster.pods("bridge")
+        return found
+
+    def kill_bridge(self) -> None:
+        """Kill the process of the bridge, which Kubernetes starts again."""
+        bridge = self.bridge()
+        name = bridge["metadata"]["name"]
+        before = self.cluster.restarts(name)
+        self.signal("KILL", bridge)
+        eventually("the bridge has started again", lambda: self.cluster.restarts(name) != before)
+
+    def signal(self, signal: str, bridge: Object) -> None:
+        """Send a signal to the process of the bridge in a pod.
+
+        The signal comes from the machine: a process that is the first of its container ignores
+        KILL and STOP from inside.
+        """
+        uid = bridge["metadata"]["uid"]
+        each = f"grep -q {uid} /proc/$p/cgroup && kill -{signal} $p && echo sent"
+        script = f"for p in $(pgrep -x python3); do {each}; done"
+        sent = self.cluster.computer(bridge["spec"]["nodeName"]).exec_run(["sh", "-c", script])
+        assert b"sent" in sent.output
 
     # --- Jobs -------------------------------------------------------------------------------------
 

@@ -124,7 +124,12 @@ def test_pods_are_linked_before_anything_else_happens() -> None:
 def test_pending_job_follows_the_machines_and_its_pods_say_why_they_wait() -> None:
     waiting = linked()
 
-    actions = planned(waiting, jobs=(job("PENDING", reason="Priority"),), n_0=machine(cpus=0))
+    actions = planned(
+        waiting,
+        jobs=(job("PENDING", reason="Priority"),),
+        n_0=machine(cpus=0),
+        n_1=machine("m-1"),
+    )
 
     assert actions == (
         Exclude(7, frozenset({"n-0"})),
@@ -167,8 +172,40 @@ def test_gang_with_a_missing_pod_gives_its_job_back_after_a_time() -> None:
     assert [type(action) for action in actions] == [Unlink, Cancel]
 
 
+NOWHERE = (
+    "no machine can run the pod: the machine does not have the label 'pool=gpu' of nodeSelector "
+    "(2 of 3); too little 'cpu' is free in Kubernetes: 0 of 1 (1 of 3)"
+)
+
+
+@pytest.mark.parametrize("state", [None, "PENDING"])
+def test_pod_that_no_machine_can_run_says_why_and_keeps_its_place(state: str | None) -> None:
+    spec = {"nodeSelector": {"pool": "gpu"}}
+    one = linked(spec=spec) if state else pod(spec=spec)
+    jobs = (job(state),) if state else ()
+
+    actions = planned(
+        one,
+        jobs=jobs,
+        n_0=machine(),
+        n_1=machine("m-1"),
+        n_2=machine("m-2", cpus=0, labels={"pool": "gpu"}),
+    )
+
+    assert actions == (Tell(one, NOWHERE),)
+
+
+def test_gang_is_bound_only_if_all_its_pods_fit_together() -> None:
+    one, other = linked("a", cpus=3), linked("b", cpus=3)
+    running = job("RUNNING", pods=2, shares={"n-0": Share(6, 0)})
+
+    actions = planned(one, other, jobs=(running,), n_0=machine(cpus=4))
+
+    assert not [action for action in actions if isinstance(action, Bind)]
+
+
 def test_node_without_room_in_kubernetes_is_excluded_from_the_next_job_for_a_time() -> None:
-    full = {"n-0": machine(free={"cpu": Decimal(0)})}
+    full = {"n-0": machine(free={"cpu": Decimal(0)}), "n-1": machine("m-1")}
     made = plan(Observed((linked(),), {7: job("RUNNING")}, full), NOW)
 
     assert [type(action) for action in made.actions] == [Unlink, Cancel]
