@@ -2,6 +2,7 @@
 
 - `GET /jobs/<id>/<node>`: may Slurm free a job's resources on a node?
 - `GET /machines/<name>`: may slurmd start on this machine?
+- `GET /live`: does this process answer? (for Kubernetes)
 
 The answer is 200 for yes, 409 for no, and 503 if this pod cannot know, for example because another
 pod acts.
@@ -35,6 +36,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(lambda: self.server.nodes.may_free(int(job), node))
             case ["machines", machine]:
                 self._answer(lambda: self.server.nodes.may_start(machine))
+            case ["live"]:
+                self._send(HTTPStatus.OK)
             case _:
                 self._send(HTTPStatus.NOT_FOUND)
 

@@ -143,7 +143,8 @@ def _pod(
                 ],
                 **pods.security(user=c.SLURM_ID),
                 **args.site.requests(c.BRIDGE, "10m", "64Mi"),
-                **pods.probes(pods.open_port(c.BRIDGE_PORT)),
+                # A process that hangs still has open ports.
+                **pods.probes(pods.page("/live", c.BRIDGE_PORT)),
                 "volumeMounts": pods.mounts(mounted),
             }
         ],

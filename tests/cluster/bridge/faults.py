@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 
 from tests.cluster.bridge.lab import NAMESPACE, Lab
-from tests.support.waiting import eventually
+from tests.support.waiting import becomes, eventually
 
 _POLICY = "no-binding"
 DEVICE = "example.org/device"
@@ -76,6 +76,8 @@ def pods_of_others(lab: Lab) -> Iterator[None]:
     with lab.devices(DEVICE):
         lab.create(lab.manifest("train", devices={DEVICE: "1"}))
         job = lab.job("train")
+        # The bridge may have seen the devices of one machine before those of the other.
+        becomes("the excluded nodes", lambda: lab.shown(job, "ExcNodeList"), ["(null)"])
         lab.signal("STOP", bridge)
         try:
             other = lab.manifest("other", devices={DEVICE: "1"})

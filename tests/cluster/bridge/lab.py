@@ -14,6 +14,8 @@ ALL_PODS = "everything"
 """Namespace of which Slurm schedules all pods."""
 SCHEDULER = "slurm-bridge"
 JOB = "slurmstack.dev/job"
+_UNASKED = "failed calling webhook"
+"""Part of Kubernetes' error while the bridge does not answer."""
 Object = dict[str, Any]
 
 
@@ -69,9 +71,17 @@ class Lab:
         answer = self.cluster.kubectl_result("-n", namespace, *arguments, check=check, **options)
         return answer.stdout + answer.stderr
 
-    def create(self, *manifests: Object, **options: Any) -> str:
+    def create(self, *manifests: Object, check: bool = True, **options: Any) -> str:
+        """Create pods. As controllers do, try again while the bridge cannot be asked."""
         listed = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
-        return self.kubectl("create", "-f", "-", stdin=json.dumps(listed), **options)
+        options["stdin"] = json.dumps(listed)
+
+        def applied() -> str:
+            said = self.kubectl("apply", "--server-side", "-f", "-", check=False, **options)
+            assert not check or "serverside-applied" in said or _UNASKED in said, said
+            return "" if _UNASKED in said else said
+
+        return eventually("Kubernetes can ask the bridge about new pods", applied)
 
     def delete(self, *names: str, wait: bool = True) -> None:
         self.kubectl("delete", "pod", *names, f"--wait={json.dumps(wait)}", "--ignore-not-found")
@@ -124,21 +134,23 @@ class Lab:
     @contextlib.contextmanager
     def devices(self, name: str) -> Iterator[None]:
         """Each machine has one device of this name during the `with` block."""
-        path = f"/status/capacity/{name.replace('/', '~1')}"
+        # The kubelet would copy the capacity to the allocatable amount only after a while.
+        paths = [f"/status/{one}/{name.replace('/', '~1')}" for one in ("capacity", "allocatable")]
         machines = [self.machine_of(node) for node in ("cpu-0", "cpu-1")]
 
-        def patch(*operations: Object) -> None:
+        def patch(**operation: str) -> None:
+            operations = [{"path": path, **operation} for path in paths]
             for machine in machines:
                 self.cluster.kubectl(
                     *("patch", "node", machine, "--subresource=status", "--type=json"),
                     f"--patch={json.dumps(operations)}",
                 )
 
-        patch({"op": "add", "path": path, "value": "1"})
+        patch(op="add", value="1")
         try:
             yield
         finally:
-            patch({"op": "remove", "path": path})
+            patch(op="remove")
 
     # --- Faults -----------------------------------------------------------------------------------
 
