@@ -3,44 +3,61 @@
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
 
-from tests.cluster.bridge.lab import Lab
+import pytest
+
+from tests.cluster.bridge.lab import JOB, Lab
 from tests.support.cluster import is_ready
 from tests.support.waiting import becomes, eventually
 
 KILLS = 20
+BATCHES, SIZE = 4, 50
+TOGETHER = 4
+"""Number of pods that fit on both nodes."""
 
 
 def phases(lab: Lab) -> dict[str, int]:
     return dict(Counter(one["status"]["phase"] for one in lab.pods().values()))
 
 
-def records(lab: Lab, begin: str, names: Sequence[str]) -> Counter[str]:
-    """Return the number of jobs of these pods since a time, by the pod's name, and the state."""
-    chosen = ",".join(f"lab/{name}" for name in names)
-    asked = (
-        f"sacct --noheader --parsable2 --allocations --starttime={begin} --name={chosen}"
-        " --format=JobName,State"
-    )
-    return Counter(lab.cluster.run(asked).splitlines())
+def records(lab: Lab) -> list[list[str]]:
+    """Return name, state and start of each job of the pods that exist."""
+    jobs = ",".join(pod["metadata"]["labels"][JOB] for pod in lab.pods().values())
+    asked = f"sacct --noheader --parsable2 --allocations --jobs={jobs} --format=JobName,State,Start"
+    return [line.split("|") for line in lab.cluster.run(asked).splitlines()]
 
 
-def test_bridge_that_is_killed_at_random_moments_loses_and_duplicates_nothing(lab: Lab) -> None:
+@pytest.mark.timeout(1200)
+def test_many_pods_start_in_order_while_the_bridge_is_killed(lab: Lab) -> None:
+    """Kill the bridge at random moments. It loses and duplicates no pod and no job."""
     chance = random.Random(20)
     begin = lab.cluster.run("date +%Y-%m-%dT%H:%M:%S")
-    names = [f"p{index:02}" for index in range(KILLS)]
-    for name in names:
-        lab.create(lab.manifest(name, f"sleep {chance.randint(1, 8)}"))
-        time.sleep(chance.random() * 2)
+    for batch in range(BATCHES):
+        # Kubernetes stores the time of creation in whole seconds.
+        lab.create(*(lab.manifest(f"p{batch}-{index}", "true") for index in range(SIZE)))
+        time.sleep(1.1)
+    for _ in range(KILLS):
+        time.sleep(chance.random() * 3)
         lab.kill_bridge()
         time.sleep(chance.random() * 2)
         # Kubernetes would start the same pod again only after a pause that grows with each kill.
         lab.cluster.kubectl("delete", "pod", lab.bridge()["metadata"]["name"])
 
-    becomes("the number of pods in each phase", lambda: phases(lab), {"Succeeded": KILLS}, 240)
-    wanted = Counter(f"lab/{name}|COMPLETED" for name in names)
-    becomes("the number of jobs of each pod", lambda: records(lab, begin, names), wanted, 60)
+    number = BATCHES * SIZE
+    becomes("the number of pods in each phase", lambda: phases(lab), {"Succeeded": number}, 600)
+    becomes(
+        "the number of jobs in each state",
+        lambda: Counter(state for _, state, _ in records(lab)),
+        {"COMPLETED": number},
+    )
+    jobs = f"sacct --noheader --allocations --starttime={begin} --format=JobID | wc -l"
+    assert int(lab.cluster.run(jobs)) == number, "some pods had more than one job"
+    order = [name for _, name in sorted((start, name) for name, _, start in records(lab))]
+    batches = [int(name.removeprefix("lab/p")[0]) for name in order]
+    # Pods of the next batch may start with the last pods of a batch, as many as fit together.
+    for place, batch in enumerate(batches):
+        first, last = SIZE * batch, SIZE * (batch + 1)
+        assert first - 2 * TOGETHER <= place < last + 2 * TOGETHER, batches
 
 
 def test_restart_of_slurmctld_keeps_running_and_waiting_pods(lab: Lab) -> None:
