@@ -4,7 +4,8 @@
 - Each container of a pod that Slurm schedules gets limits. Otherwise, the pod could use CPUs and
   memory that Slurm gives to jobs.
 
-Containers that run at the same time share the whole CPUs that Slurm counts for their pod.
+Slurm counts the limits of a pod, in whole CPUs. Containers without a limit share what the others
+leave of these CPUs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,10 +64,7 @@ def _limited(spec: Object, defaults: _Defaults) -> Object:
     open_names = [name for name, value in of_pod.items() if value is None]
     containers, inits = spec["containers"], spec.get("initContainers") or []
     together = [*(one for one in inits if _is_sidecar(one)), *containers]
-    given = {
-        name: _shared(name, [_asked(one, name) for one in together], defaults)
-        for name in open_names
-    }
+    given = {name: _shared(name, together, defaults) for name in open_names}
     changed: Object = {}
     if len(open_names) < len(of_pod):
         known = {name: value for name, value in of_pod.items() if value is not None}
@@ -87,16 +85,20 @@ Size = Mapping[str, tuple[Decimal, Decimal]]
 
 
 def _shared(
-    name: str, asked: Sequence[Decimal | None], defaults: _Defaults
+    name: str, containers: Sequence[Object], defaults: _Defaults
 ) -> list[tuple[Decimal, Decimal]]:
     """Return request and limit of each of the containers that run at the same time."""
-    if name == "memory":
-        amounts = [Decimal(defaults.memory) if one is None else one for one in asked]
-        return [(amount, amount) for amount in amounts]
-    requests = [_LEAST if one is None else one for one in asked]
-    total = sum(requests, Decimal())
-    rest = (max(defaults.cpus, quantities.whole(total)) - total) / len(requests)
-    return [(amount, amount + rest) for amount in requests]
+    default = _LEAST if name == "cpu" else Decimal(defaults.memory)
+    amounts = [_asked(one, name, default) for one in containers]
+    rest = Decimal()
+    if name == "cpu":
+        total = sum(amounts, Decimal())
+        unlimited = sum(not _has_limit(one, name) for one in containers)
+        rest = (max(defaults.cpus, quantities.whole(total)) - total) / max(1, unlimited)
+    return [
+        (amount, amount if _has_limit(one, name) else amount + rest)
+        for one, amount in zip(containers, amounts, strict=True)
+    ]
 
 
 def _by_container(
@@ -108,12 +110,8 @@ def _by_container(
 def _alone(container: Object, totals: Mapping[str, Decimal]) -> Size:
     """Return the size of an init container, which runs before the others: what they have
     together, unless it requests something itself."""
-    sizes = {}
-    for name, total in totals.items():
-        asked = _asked(container, name)
-        amount = total if asked is None else asked
-        sizes[name] = (amount, amount)
-    return sizes
+    amounts = {name: _asked(container, name, total) for name, total in totals.items()}
+    return {name: (amount, amount) for name, amount in amounts.items()}
 
 
 def _with(container: Object, size: Size) -> Object:
@@ -127,13 +125,17 @@ def _with(container: Object, size: Size) -> Object:
     return {**container, "resources": {**own, "requests": requests, "limits": limits}}
 
 
-def _asked(container: Object, name: str) -> Decimal | None:
-    """Return what a container requests. Kubernetes copies a limit to a missing request."""
+def _asked(container: Object, name: str, default: Decimal) -> Decimal:
+    """Return what Slurm counts for a container: its limit, or else its request."""
     own = container.get("resources") or {}
-    for field in ("requests", "limits"):
+    for field in ("limits", "requests"):
         if name in (own.get(field) or {}):
             return quantities.parse(own[field][name])
-    return None
+    return default
+
+
+def _has_limit(container: Object, name: str) -> bool:
+    return name in ((container.get("resources") or {}).get("limits") or {})
 
 
 def _is_sidecar(container: Object) -> bool:

@@ -169,7 +169,8 @@ def pod(
         wished = wishes.read(member.annotations)
         owner = identity(item, wished, wanted)
         needed = needs(item, volumes) if not spec.node_name else Needs()
-        request = Request(member.name, owner, wished, spec, size.requested(spec), needed)
+        sizes = size.requested(spec), size.allowed(spec)
+        request = Request(member.name, owner, wished, spec, *sizes, needed)
         # Pods of different users have different jobs, even if they say that they are one gang.
         gang, members = f"{member.key}/{owner.user}/{owner.account or ''}", member.size
     except (GangError, IdentityError, VolumeError, wishes.WishError, ValueError) as error:

@@ -62,7 +62,7 @@ def job_request(
         nodes=1 if alone else None,
         min_nodes=None if alone else wishes.min_nodes,
         max_nodes=None if alone else wishes.max_nodes,
-        memory_per_node=wishes.memory_per_node or ((each.memory or None) if alone else None),
+        memory_per_node=_memory(wishes.memory_per_node, each.memory if alone else 0),
         # A task has no memory of its own in Slurm, and it is unknown how many run on a node.
         memory_per_cpu=None
         if alone or wishes.memory_per_node or not each.memory
@@ -85,6 +85,11 @@ def read_comment(text: str) -> Mapping[str, Any] | None:
     except ValueError:
         return None
     return found if found.keys() >= {"gang", "pods"} else None
+
+
+def _memory(wished: int | None, needed: int) -> int | None:
+    """Return the MiB of each node, or None for Slurm's default or another option."""
+    return max(wished or 0, needed) or None
 
 
 def _constraints(wished: str | None, feature: str) -> str:

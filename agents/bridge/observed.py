@@ -34,6 +34,8 @@ class Request:
     """Spec of a pod, which decides which machines are allowed."""
     size: Amounts
     """Largest request among the gang's pods."""
+    limits: Amounts = field(default_factory=dict)
+    """What a pod of the gang may use, if this is more than its request."""
     volumes: Needs = field(default_factory=Needs)
     """What the pod's volumes need of its machine."""
 

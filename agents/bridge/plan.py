@@ -300,8 +300,12 @@ class _Planner:
             text = f"{len(waiting)} of {first.gang_size} pods of its gang exist"
             yield from self._tell(waiting, text)
         elif first.request and gang not in self.refusals:
-            sizes = [pod.request.size for pod in waiting if pod.request]
-            request = replace(first.request, size=largest(sizes))
+            requests = [pod.request for pod in waiting if pod.request]
+            request = replace(
+                first.request,
+                size=largest(one.size for one in requests),
+                limits=largest(one.limits for one in requests),
+            )
             reasons = self._excluded(gang, request)
             if self._is_everywhere(reasons):
                 yield from self._tell(waiting, _nowhere(reasons))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from agents.bridge import quantities
 from agents.bridge.observed import Job, Pod, Request, Share
-from agents.bridge.size import GPUS
+from agents.bridge.size import GPUS, largest
 
 _LEAST_MEMORY = 16
 """MiB that the processes of the job itself need: a shell and its child."""
@@ -35,12 +35,13 @@ def places(
 
 
 def share(request: Request) -> Share:
-    """Return what one pod of a gang needs from Slurm: at least one CPU."""
-    size, wishes = request.size, request.wishes
+    """Return what one pod of a gang needs from Slurm: what it may use, and at least one CPU."""
+    size, wishes = largest((request.size, request.limits)), request.wishes
     cpus = quantities.whole(size.get("cpu", quantities.NOTHING))
     memory = quantities.mebibytes(size.get("memory", quantities.NOTHING))
     return Share(
-        cpus=wishes.cpus_per_task or max(1, cpus),
+        # An annotation alone must not make the job smaller than its pod.
+        cpus=max(1, cpus, wishes.cpus_per_task or 0),
         memory=max(memory, _LEAST_MEMORY) if memory else 0,
         gpus=sum(quantities.whole(size.get(name, quantities.NOTHING)) for name in GPUS),
     )

@@ -1,6 +1,6 @@
 """Compute what a pod requests of its machine."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Final
 
@@ -23,16 +23,26 @@ def requested(spec: Spec) -> Amounts:
     those of its containers. Source: https://kubernetes.io/docs/concepts/workloads/pods/
     (init-containers, sidecar-containers), and KEP-2837 for requests of pods.
     """
+    return {**_at_once(spec, _requests), PODS: Decimal(1)}
+
+
+def allowed(spec: Spec) -> Amounts:
+    """Return what a pod may use: its limits, and its requests where it has no limits."""
+    return _at_once(spec, _limits)
+
+
+def _at_once(spec: Spec, amounts: Callable[[Resources], Amounts]) -> Amounts:
+    """Return the largest amounts of the containers that run at the same time."""
     sidecars: Amounts = {}
     most: Amounts = {}
     for container in spec.init_containers:
-        with_it = added((sidecars, _requests(container.resources)))
+        with_it = added((sidecars, amounts(container.resources)))
         if container.restart_policy == "Always":
             sidecars = with_it
         most = largest((most, with_it))
-    running = added((sidecars, *(_requests(one.resources) for one in spec.containers)))
-    total = {**largest((most, running)), **_requests(spec.resources)}
-    return {**added((total, parsed(spec.overhead))), PODS: Decimal(1)}
+    running = added((sidecars, *(amounts(one.resources) for one in spec.containers)))
+    total = {**largest((most, running)), **amounts(spec.resources)}
+    return added((total, parsed(spec.overhead)))
 
 
 def parsed(amounts: Quantities) -> Amounts:
@@ -55,6 +65,10 @@ def subtracted(amounts: Amounts, less: Amounts) -> Amounts:
 def _requests(resources: Resources) -> Amounts:
     # The API server copies a limit to a missing request.
     return parsed({**resources.limits, **resources.requests})
+
+
+def _limits(resources: Resources) -> Amounts:
+    return parsed({**resources.requests, **resources.limits})
 
 
 def largest(all_amounts: Iterable[Amounts]) -> Amounts:

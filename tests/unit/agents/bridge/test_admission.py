@@ -34,8 +34,8 @@ def limits(spec: Object) -> list[Object]:
 
 
 def slurms(spec: Object) -> Object:
-    """Return what the bridge requests from Slurm for a pod, in CPUs and MiB."""
-    found = size.requested(things.read(spec, Spec))
+    """Return what Slurm counts for a pod, in CPUs and MiB."""
+    found = size.allowed(things.read(spec, Spec))
     return {"cpu": float(found["cpu"]), "memory": float(found["memory"]) / 2**20}
 
 
@@ -81,7 +81,17 @@ def test_container_without_a_request_beside_others_has_a_small_one() -> None:
     given = [container(requests={"cpu": "2"}), container()]
     found = completed({"containers": given})
     assert [one["cpu"] for one in limits(found)] == ["2450m", "550m"]
-    assert slurms(found) == {"cpu": 2.1, "memory": 1024}
+    assert slurms(found) == {"cpu": 3, "memory": 1024}
+
+
+def test_container_with_a_limit_leaves_the_rest_to_the_others() -> None:
+    given = [
+        container(requests={"cpu": "100m"}, limits={"cpu": "1500m"}),
+        container(requests={"cpu": "1"}),
+    ]
+    found = completed({"containers": given})
+    assert [one["cpu"] for one in limits(found)] == ["1500m", "1500m"]
+    assert slurms(found)["cpu"] == 3
 
 
 def test_annotation_with_more_cpus_raises_the_limit() -> None:

@@ -12,10 +12,15 @@ from tests.unit.agents.bridge.things import spec, wanted
 GIB = Decimal(2**30)
 
 
-def body(pods: int = 1, size: dict[str, Decimal] | None = None, **wishes: Any) -> dict[str, Any]:
+def body(
+    pods: int = 1,
+    size: dict[str, Decimal] | None = None,
+    limits: dict[str, Decimal] | None = None,
+    **wishes: Any,
+) -> dict[str, Any]:
     identity = Identity("alice", 1001, 1002, "vision")
     amounts = {"cpu": Decimal(2), "memory": GIB} if size is None else size
-    request = Request("lab/train", identity, Wishes(**wishes), spec(), amounts)
+    request = Request("lab/train", identity, Wishes(**wishes), spec(), amounts, limits or {})
     made = job_request("g", request, pods, frozenset({"n-1", "n-0"}), wanted()).body()
     content: dict[str, Any] = made["job"]
     return content
@@ -34,6 +39,21 @@ def test_job_belongs_to_the_user_and_holds_what_the_pod_requests() -> None:
     assert made["memory_per_node"] == number(1024)
     assert made["excluded_nodes"] == ["n-0", "n-1"]
     assert made["requeue"] is False
+
+
+def test_job_holds_what_the_pod_may_use() -> None:
+    """Slurm would otherwise give the CPUs and memory between request and limit to jobs."""
+    made = body(limits={"cpu": Decimal(4), "memory": 3 * GIB})
+    assert (made["cpus_per_task"], made["memory_per_node"]) == (4, number(3072))
+
+
+def test_annotations_make_no_job_smaller_than_its_pod() -> None:
+    made = body(cpus_per_task=1, memory_per_node=1)
+    assert (made["cpus_per_task"], made["memory_per_node"]) == (2, number(1024))
+
+
+def test_job_has_memory_for_its_own_processes() -> None:
+    assert body(size={"memory": Decimal(1)})["memory_per_node"] == number(16)
 
 
 def test_memory_of_a_gang_is_a_part_of_each_cpu() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from agents.bridge import quantities
-from agents.bridge.size import PODS, requested
+from agents.bridge.size import PODS, allowed, requested
 from tests.unit.agents.bridge.things import spec
 
 
@@ -74,3 +74,17 @@ def test_pod_requests_what_its_containers_need_at_once(content: dict[str, Any], 
 
     assert amounts["cpu"] == Decimal(cpu)
     assert amounts[PODS] == 1
+
+
+@pytest.mark.parametrize(
+    ("resources", "cpu"),
+    [
+        ({"requests": {"cpu": "1"}, "limits": {"cpu": "4"}}, 4),
+        ({"requests": {"cpu": "1"}}, 1),
+        ({"limits": {"cpu": "4"}}, 4),
+    ],
+    ids=["both", "only a request", "only a limit"],
+)
+def test_pod_may_use_its_limits(resources: dict[str, Any], cpu: int) -> None:
+    content = {"containers": [{"name": "one", "resources": resources}, container(cpu=1)]}
+    assert allowed(spec(content))["cpu"] == cpu + 1
