@@ -148,7 +148,8 @@ def _delays(observed: Observed, now: float) -> Iterator[Family]:
     starts = [
         now - jobs[pod.job].started
         for pod in observed.pods
-        if pod.job in jobs and jobs[pod.job].runs and not pod.machine and not pod.leaves
+        if pod.job is not None and pod.job in jobs
+        if jobs[pod.job].runs and not pod.machine and not pod.leaves
     ]
     stops = [
         now - pod.stops_by

@@ -73,7 +73,8 @@ def measure(figures: Figures, cluster: Cluster) -> None:
 
 class Pods:
     def __init__(self, cluster: Cluster) -> None:
-        self._api = client.CoreV1Api(config.new_client_from_config(str(cluster.kubeconfig)))
+        connected: Any = config
+        self._api: Any = client.CoreV1Api(connected.new_client_from_config(str(cluster.kubeconfig)))
 
     def create(self, names: Iterable[str], scheduler: str) -> None:
         with ThreadPoolExecutor(THREADS) as threads:
@@ -101,7 +102,7 @@ class Pods:
         begin = time.monotonic()
         with ThreadPoolExecutor(1) as thread:
             thread.submit(self.create, names, scheduler)
-            following = watch.Watch()
+            following: Any = watch.Watch()  # type: ignore[no-untyped-call]
             for event in following.stream(
                 self._api.list_namespaced_pod, NAMESPACE, resource_version=version
             ):

@@ -1,9 +1,11 @@
 """Slurm's priorities, fair share and limits apply to pods as to jobs."""
 
+from typing import Any
+
 from tests.cluster.bridge.lab import Lab
 from tests.support.waiting import eventually
 
-BOB = {"serviceAccountName": "bob"}
+BOB: dict[str, Any] = {"serviceAccountName": "bob"}
 """Pods with this service account act as another user."""
 
 

@@ -12,6 +12,8 @@ import pytest
 
 from components import conventions as c
 from components.monitoring import monitoringconf
+from components.settings import read_stack
+from local.paths import ROOT
 from tests.cluster.two_stacks.choices import FOUND_BY, SecondOn
 from tests.support.cluster import Cluster
 from tests.support.waiting import eventually
@@ -84,7 +86,7 @@ def test_operator_and_grafana_find_all_rules_and_dashboards(second: Cluster) -> 
     labels = ",".join(f"{key}={value}" for key, value in FOUND_BY.items())
     rules = second.objects("prometheusrules", labels)
     assert [rule["spec"] for rule in rules] == list(
-        monitoringconf.rules(second.settings()).values()
+        monitoringconf.rules(read_stack(second.stack, ROOT)).values()
     )
     assert len(second.objects("servicemonitors", labels)) == 2
     assert len(second.objects("podmonitors", labels)) == 1

@@ -20,11 +20,14 @@ def container(**resources: Any) -> Object:
 
 
 def completed(
-    spec: Object, namespace: str = "lab", wanted: Wanted = WANTED, **annotations: str
+    spec: Object,
+    namespace: str = "lab",
+    wanted: Wanted = WANTED,
+    annotations: dict[str, str] | None = None,
 ) -> Object:
     """Return a pod's spec after the patch."""
     spec = {"schedulerName": "slurm-bridge", **spec}
-    pod = {"metadata": {"name": "train", "annotations": annotations}, "spec": spec}
+    pod = {"metadata": {"name": "train", "annotations": annotations or {}}, "spec": spec}
     changes = patch(pod, namespace, wanted)
     return {**spec, **{one["path"].removeprefix("/spec/"): one["value"] for one in changes}}
 
@@ -96,7 +99,7 @@ def test_container_with_a_limit_leaves_the_rest_to_the_others() -> None:
 
 def test_annotation_with_more_cpus_raises_the_limit() -> None:
     given = {"containers": [container(requests={"cpu": "100m"})]}
-    found = completed(given, **{"slurmstack.dev/cpu-per-task": "3"})
+    found = completed(given, annotations={"slurmstack.dev/cpu-per-task": "3"})
     assert limits(found)[0]["cpu"] == "3000m"
 
 
