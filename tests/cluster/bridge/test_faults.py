@@ -156,10 +156,15 @@ def operate(lab: Lab, *command: str) -> None:
 
 
 def test_lost_machine_returns_only_after_its_pods_have_stopped(lab: Lab) -> None:
-    lab.create(lab.manifest("train"))
+    # The test runs commands in the controller's pod, which needs the kubelet of its machine.
+    controller = lab.cluster.pod(lab.cluster.controller())
+    assert controller
+    (machine,) = {lab.machine_of(node) for node in ("cpu-0", "cpu-1")} - {
+        controller["spec"]["nodeName"]
+    }
+    lab.create(lab.manifest("train", nodeSelector={"kubernetes.io/hostname": machine}))
     lab.wait_for("train")
-    job, machine = lab.job("train"), lab.machine("train")
-    node = lab.cluster.node_on(machine)
+    job, node = lab.job("train"), lab.cluster.node_on(machine)
     with lab.silent(machine):
         # Do not wait until Slurm notices the loss. Only the kubelet really does not answer.
         operate(lab, "scontrol", "update", f"nodename={node}", "state=down", "reason=lost")
