@@ -20,7 +20,7 @@ apt     = echo "apt-get install $(1)" >&2; $(APT) $(1) >/dev/null 2>&1 || { apt-
 DOWNLOAD := apt-get download docker-registry >/dev/null 2>&1
 
 .DEFAULT_GOAL := help
-.PHONY: help up stop down status kubeconfig ssh preview new-stack images sbom snapshot check test container cluster edits nodesets health stacks soak vm mutants bench lock schema dashboards clean
+.PHONY: help up stop down status kubeconfig ssh preview new-stack images sbom snapshot check test container cluster edits nodesets health bridge stacks soak vm mutants bench lock schema dashboards clean
 
 help:  ## List these targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,7 +80,7 @@ APART  := tests/cluster/edits tests/cluster/nodesets tests/cluster/health tests/
 # Lanes in the order in which they start. Three lanes run at a time. They use two cores nearly fully,
 # and more lanes would cause timeouts. When a lane ends, the next one starts. `test` first downloads
 # the files that lanes need, so that no lane has to wait for a download.
-LANES  := cluster health nodesets container edits stacks
+LANES  := cluster health nodesets container edits bridge stacks
 # Parallel lanes slow each other down: a test, or an event that a test waits for, may take three
 # times as long. PATIENCE=3 therefore triples the time limits of waits.
 test: check .local/bin/docker-registry /usr/bin/rsync  ## Run all tests that a change must pass (`make soak` runs the longer tests)
@@ -102,7 +102,10 @@ health: .venv/ready  ## Test faults of nodes and machines, on a separate cluster
 health: TESTS := tests/cluster/health
 
 stacks: .venv/ready  ## Test two stacks with different settings at once, each on its own cluster
-stacks: TESTS := tests/cluster/two_stacks tests/cluster/bridge
+stacks: TESTS := tests/cluster/two_stacks
+
+bridge: .venv/ready  ## Test pods that Slurm schedules, on a separate cluster
+bridge: TESTS := tests/cluster/bridge
 
 $(LANES):
 	@$(PY) -m pytest $(TESTS) -m 'not soak' --lane $@ $(TIMES) $(AGAIN) $(ARGS)
