@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from kubernetes import client, config, watch
+import kubernetes
 
 from tests.bench.figures import Figures, say, seconds
 from tests.bench.load import alternate
@@ -31,6 +31,8 @@ PENDING, FINISHED, LATENCIES = 1000, 10_000, 50
 MANY = 5000
 THREADS = 8
 Object = dict[str, Any]
+CLIENT: Any = kubernetes
+"""The client of Kubernetes, which has no complete types."""
 JOBS = f"""
 set -e
 split() {{
@@ -73,8 +75,8 @@ def measure(figures: Figures, cluster: Cluster) -> None:
 
 class Pods:
     def __init__(self, cluster: Cluster) -> None:
-        connected: Any = config
-        self._api: Any = client.CoreV1Api(connected.new_client_from_config(str(cluster.kubeconfig)))
+        connection = CLIENT.config.new_client_from_config(str(cluster.kubeconfig))
+        self._api = CLIENT.client.CoreV1Api(connection)
 
     def create(self, names: Iterable[str], scheduler: str) -> None:
         with ThreadPoolExecutor(THREADS) as threads:
@@ -102,7 +104,7 @@ class Pods:
         begin = time.monotonic()
         with ThreadPoolExecutor(1) as thread:
             thread.submit(self.create, names, scheduler)
-            following: Any = watch.Watch()  # type: ignore[no-untyped-call]
+            following = CLIENT.watch.Watch()
             for event in following.stream(
                 self._api.list_namespaced_pod, NAMESPACE, resource_version=version
             ):

@@ -211,6 +211,10 @@ class Cluster:
         finally:
             self.kubectl("uncordon", node)
 
+    def operate(self, *command: str) -> str:
+        """Return the output of a Slurm command that an operator runs."""
+        return self.in_pod(self.controller(), "slurmctld", *command)
+
     def controller(self) -> str:
         """Return the pod with the active slurmctld; a second controller is on standby."""
         return eventually("one controller is active", self._active)
@@ -257,6 +261,23 @@ class Cluster:
     def computer(self, node: str) -> Container:
         """Return the container of a Kubernetes node."""
         return docker.from_env().containers.get(f"slurmstack-{self.stack}-{node}")
+
+    @contextlib.contextmanager
+    def frozen_kubelet(self, machine: str) -> Iterator[None]:
+        """Freeze the kubelet of a Kubernetes node during the `with` block."""
+        container = self.computer(machine)
+
+        def has_signalled(signal: str) -> bool:
+            # One command reads the pid and sends the signal: on a busy machine, Docker once lost a
+            # command's output.
+            script = f"kill -{signal} $(cat /run/slurmstack/kubelet.pid)"
+            return bool(container.exec_run(["sh", "-c", script]).exit_code == 0)
+
+        eventually("kubelet is stopped", lambda: has_signalled("STOP"))
+        try:
+            yield
+        finally:
+            eventually("kubelet continues", lambda: has_signalled("CONT"))
 
     def kill_api_server(self) -> None:
         """Kill the API server of Kubernetes, which then starts again."""

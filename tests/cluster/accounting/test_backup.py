@@ -34,7 +34,7 @@ def test_backup_restores_all_records_and_accounts(accounts: Cluster, folder: str
     # Delete the user 'student' from the accounting before the dump, so that the dump lacks this
     # user. The deploy that restores the dump must add the user again.
     forget = ("sacctmgr", "--immediate", "delete", "user", "student")
-    accounts.in_pod(accounts.controller(), "slurmctld", *forget)
+    accounts.operate(*forget)
 
     accounts.kubectl("create", "job", "--from=cronjob/accounting-backup", "now")
     accounts.kubectl("wait", "--for=condition=complete", "--timeout=120s", "job/now", timeout=150)

@@ -32,7 +32,7 @@ def silent_machine(lab: Lab) -> Iterator[None]:
     """A machine does not answer, so a deleted pod on it cannot stop."""
     lab.create(lab.manifest("train"))
     lab.wait_for("train")
-    with lab.silent(lab.machine("train")):
+    with lab.cluster.frozen_kubelet(lab.machine("train")):
         lab.delete("train", wait=False)
         yield
 

@@ -154,17 +154,6 @@ class Lab:
 
     # --- Faults -----------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def silent(self, machine: str) -> Iterator[None]:
-        """The kubelet of a machine does not answer during the `with` block."""
-        kill = "for p in $(pgrep -x kubelet); do kill -{} $p; done"
-        computer = self.cluster.computer(machine)
-        computer.exec_run(["sh", "-c", kill.format("STOP")])
-        try:
-            yield
-        finally:
-            computer.exec_run(["sh", "-c", kill.format("CONT")])
-
     def bridge(self) -> Object:
         """Return the pod of the bridge, of which there is one."""
         (found,) = self.cluster.pods("bridge")

@@ -138,7 +138,7 @@ def test_running_pods_of_a_drained_node_continue_and_no_pod_starts_there(lab: La
     lab.wait_for("before")
     node = lab.cluster.node_on(lab.machine("before"))
     update = ("scontrol", "update", f"nodename={node}")
-    operate(lab, *update, "state=drain", "reason=work")
+    lab.cluster.operate(*update, "state=drain", "reason=work")
     try:
         lab.create(*(lab.manifest(f"p{index}") for index in range(3)))
         eventually("two pods run", lambda: phases(lab).get("Running") == 3, 60)
@@ -147,12 +147,8 @@ def test_running_pods_of_a_drained_node_continue_and_no_pod_starts_there(lab: La
         there = [name for name in lab.pods() if lab.machine(name) == lab.machine("before")]
         assert there == ["before"]
     finally:
-        operate(lab, *update, "state=resume")
+        lab.cluster.operate(*update, "state=resume")
     eventually("all pods run", lambda: phases(lab) == {"Running": 4}, 60)
-
-
-def operate(lab: Lab, *command: str) -> None:
-    lab.cluster.in_pod(lab.cluster.controller(), "slurmctld", *command)
 
 
 def test_lost_machine_returns_only_after_its_pods_have_stopped(lab: Lab) -> None:
@@ -165,9 +161,9 @@ def test_lost_machine_returns_only_after_its_pods_have_stopped(lab: Lab) -> None
     lab.create(lab.manifest("train", nodeSelector={"kubernetes.io/hostname": machine}))
     lab.wait_for("train")
     job, node = lab.job("train"), lab.cluster.node_on(machine)
-    with lab.silent(machine):
+    with lab.cluster.frozen_kubelet(machine):
         # Do not wait until Slurm notices the loss. Only the kubelet really does not answer.
-        operate(lab, "scontrol", "update", f"nodename={node}", "state=down", "reason=lost")
+        lab.cluster.operate("scontrol", "update", f"nodename={node}", "state=down", "reason=lost")
         eventually(
             "the pod is deleted", lambda: "deletionTimestamp" in lab.pod("train")["metadata"]
         )
@@ -177,13 +173,12 @@ def test_lost_machine_returns_only_after_its_pods_have_stopped(lab: Lab) -> None
     becomes("the pods", lambda: list(lab.pods()), [], 120)
     eventually("the bridge lifts its drain", lambda: "slurmstack:pods" not in reason(lab, node))
     if "DOWN" in reason(lab, node):
-        operate(lab, "scontrol", "update", f"nodename={node}", "state=resume")
+        lab.cluster.operate("scontrol", "update", f"nodename={node}", "state=resume")
     lab.cluster.wait_for_nodes("cpu-0", "cpu-1", timeout=120)
 
 
 def reason(lab: Lab, node: str) -> str:
-    asked = ("scontrol", "show", "node", node, "--oneliner")
-    return lab.cluster.in_pod(lab.cluster.controller(), "slurmctld", *asked)
+    return lab.cluster.operate("scontrol", "show", "node", node, "--oneliner")
 
 
 def test_pods_leave_a_machine_before_its_node_starts_again(lab: Lab) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 from components import conventions as c
 from components.monitoring import monitoringconf
 from images import tags
-from tests.cluster.health.node import BROKEN, WELL, Node, operator, runs_now
+from tests.cluster.health.node import BROKEN, WELL, Node, runs_now
 from tests.cluster.health.receiving import AWAY, COLLECTOR_NAMESPACE
 from tests.cluster.health.storage import (
     attached,
@@ -71,11 +71,11 @@ def broken_gpus(cluster: Cluster) -> Iterator[None]:
 def drained_by_hand(cluster: Cluster) -> Iterator[None]:
     """An operator drains both nodes."""
     update = ("scontrol", "update", "nodename=cpu-[0-1]")
-    operator(cluster, *update, "state=drain", "reason=mine")
+    cluster.operate(*update, "state=drain", "reason=mine")
     try:
         yield
     finally:
-        operator(cluster, *update, "state=resume")
+        cluster.operate(*update, "state=resume")
 
 
 @contextlib.contextmanager
@@ -92,7 +92,7 @@ def _resumed(node: Node) -> bool:
     reconciler would restart the node's pod instead, which does not end this fault.
     """
     if node.state.startswith("down"):
-        operator(node.cluster, "scontrol", "update", f"nodename={node.name}", "state=resume")
+        node.cluster.operate("scontrol", "update", f"nodename={node.name}", "state=resume")
     return node.state == "idle"
 
 
@@ -426,7 +426,7 @@ def slow_memory(cluster: Cluster) -> Iterator[None]:
     try:
         yield
     finally:
-        operator(cluster, "scontrol", "update", "nodename=cpu-[0-1]", "state=resume")
+        cluster.operate("scontrol", "update", "nodename=cpu-[0-1]", "state=resume")
         _delete_history(cluster, "cpu-memory")
 
 

@@ -87,11 +87,6 @@ class Node:
         return evidence
 
 
-def operator(cluster: Cluster, *command: str) -> str:
-    """Return the output of a Slurm command that an operator runs."""
-    return cluster.in_pod(cluster.controller(), "slurmctld", *command)
-
-
 def runs_now(cluster: Cluster, check: str) -> dict[str, Any]:
     """Run a long check's Job as its CronJob does; return the conditions of the ended Job."""
     job = f"now-{check}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from tests.cluster.health.faults import munged_hangs
-from tests.cluster.health.node import BROKEN, NVIDIA_SMI, WELL, Node, operator
+from tests.cluster.health.node import BROKEN, NVIDIA_SMI, WELL, Node
 from tests.support.cluster import Cluster
 from tests.support.waiting import eventually
 
@@ -138,7 +138,7 @@ def test_kubelet_restarts_a_hanging_munged_but_not_its_pod(node: Node) -> None:
 
 def test_checks_do_not_change_an_operators_drain(node: Node) -> None:
     mine = ("scontrol", "update", f"nodename={node.name}", "state=drain", "reason=new disk")
-    operator(node.cluster, *mine)
+    node.cluster.operate(*mine)
     try:
         node.prints(BROKEN)
         eventually("the check fails", lambda: "gpu-ecc" in node.looks().failed)
@@ -148,7 +148,7 @@ def test_checks_do_not_change_an_operators_drain(node: Node) -> None:
         node.looks()
         assert (node.state, node.reason) == ("drain", "new disk")
     finally:
-        operator(node.cluster, "scontrol", "update", f"nodename={node.name}", "state=resume")
+        node.cluster.operate("scontrol", "update", f"nodename={node.name}", "state=resume")
 
 
 def test_command_check_node_prints_the_verdicts(node: Node) -> None:

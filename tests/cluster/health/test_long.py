@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from components import conventions as c
-from tests.cluster.health.node import Node, operator, runs_now, scraped
+from tests.cluster.health.node import Node, runs_now, scraped
 from tests.support.cluster import Cluster
 from tests.support.waiting import eventually
 
@@ -50,5 +50,5 @@ def test_node_below_the_threshold_is_drained(node: Node) -> None:
     node.looks()
     assert node.reason.startswith("slurmstack:longcheck:cpu-memory:")
     for name in names:
-        operator(cluster, "scontrol", "update", f"nodename={name}", "state=resume")
+        cluster.operate("scontrol", "update", f"nodename={name}", "state=resume")
         Node(cluster, name).is_back()

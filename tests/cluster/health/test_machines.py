@@ -4,7 +4,7 @@ reconciler marks a machine with broken hardware."""
 import json
 from typing import Any
 
-from tests.cluster.health.node import BROKEN, WELL, Node, operator
+from tests.cluster.health.node import BROKEN, WELL, Node
 from tests.support.cluster import NAMESPACE, Cluster
 from tests.support.waiting import eventually
 
@@ -54,7 +54,7 @@ def test_eviction_waits_until_the_jobs_of_the_node_have_ended(node: Node, folder
         assert "disruption budget" in evict(node)
         assert cluster.job_state(job) == "RUNNING"
         assert cluster.pod_uid(node.name) == before
-        operator(cluster, "scontrol", "suspend", str(job))
+        cluster.operate("scontrol", "suspend", str(job))
         node.looks()
         node.looks()
         assert "disruption budget" in evict(node), "an eviction would lose the suspended job"
@@ -68,14 +68,14 @@ def test_eviction_waits_until_the_jobs_of_the_node_have_ended(node: Node, folder
 def test_cordon_does_not_change_an_operators_drain(node: Node) -> None:
     cluster = node.cluster
     update = ("scontrol", "update", f"nodename={node.name}")
-    operator(cluster, *update, "state=drain", "reason=mine")
+    cluster.operate(*update, "state=drain", "reason=mine")
     with cluster.cordoned(node.machine):
         node.looks()
         assert node.reason == "mine"
     node.looks()
     node.looks()
     assert (node.state, node.reason) == ("drain", "mine")
-    operator(cluster, *update, "state=resume")
+    cluster.operate(*update, "state=resume")
 
 
 def test_machine_is_marked_while_its_hardware_is_broken(node: Node) -> None:

@@ -108,28 +108,11 @@ def comes_back(node: Node) -> None:
     eventually(f"{node.name} is back", is_back, 240)
 
 
-@contextlib.contextmanager
-def frozen_kubelet(cluster: Cluster) -> Iterator[None]:
-    container = cluster.computer(MACHINE)
-
-    def has_signalled(signal: str) -> bool:
-        # One command reads the pid and sends the signal: on a busy machine, Docker once lost a
-        # command's output.
-        script = f"kill -{signal} $(cat /run/slurmstack/kubelet.pid)"
-        return bool(container.exec_run(["sh", "-c", script]).exit_code == 0)
-
-    eventually("kubelet is stopped", lambda: has_signalled("STOP"))
-    try:
-        yield
-    finally:
-        eventually("kubelet continues", lambda: has_signalled("CONT"))
-
-
 def test_frozen_kubelet_drains_the_node(alone: Node, folder: str) -> None:
     job = alone.cluster.submit(folder, "#!/bin/sh\nsleep 600", f"--nodelist={alone.name}")
     alone.cluster.wait_for_job(job, "RUNNING")
     # Wait longer than 50 s, after which Kubernetes reports the machine as not ready.
-    with frozen_kubelet(alone.cluster):
+    with alone.cluster.frozen_kubelet(MACHINE):
         alone.is_drained_for("kubernetes:not-ready", 120)
         assert alone.cluster.job_state(job) == "RUNNING"
     eventually("the drain is lifted", lambda: alone.reason == "none", 120)

@@ -14,7 +14,7 @@ from components.settings import read_stack
 from local.paths import ROOT
 from monitoring.dashboards import Expression, expressions
 from tests.cluster.health import faults
-from tests.cluster.health.node import BROKEN, Node, operator
+from tests.cluster.health.node import BROKEN, Node
 from tests.cluster.health.watching import impatient, watched
 from tests.support.cluster import Cluster
 from tests.support.prometheus import HOOK_NAMESPACE, Watch
@@ -208,7 +208,7 @@ def test_dashboards_show_faults(watch: Watch, node: Node, folder: str) -> None:
     # Wait until the job has run before the reservation is created: a job without a time limit
     # cannot start on nodes that are reserved later.
     cluster.wait_for_job(failed, "FAILED")
-    operator(cluster, "scontrol", "create", reserved, *when)
+    cluster.operate("scontrol", "create", reserved, *when)
     node.prints(BROKEN)
     node.is_drained_for("check:gpu-ecc", 120)
     waiting = cluster.submit(folder, "#!/bin/sh\ntrue", "--nodes=2")
@@ -227,7 +227,7 @@ def test_dashboards_show_faults(watch: Watch, node: Node, folder: str) -> None:
         )
     finally:
         cluster.run(f"scancel {waiting}")
-        operator(cluster, "scontrol", "delete", reserved)
+        cluster.operate("scontrol", "delete", reserved)
 
 
 def test_labels_contain_no_secrets(watch: Watch) -> None:

@@ -60,7 +60,7 @@ def test_pod_waits_for_its_machine_until_an_operator_releases_it(cluster: Cluste
     with cluster.cordoned(machine):
         restart(cluster)
         released = ("scontrol", "update", f"nodename={NODE}", "instanceid=")
-        cluster.in_pod(cluster.controller(), "slurmctld", *released)
+        cluster.operate(*released)
         restart(cluster)
         eventually("the node is back", is_idle(cluster, NODE), 120)
         other = machine_of(cluster, NODE)

@@ -261,9 +261,9 @@ def test_job_and_node_recover_if_slurmctld_dies_at_job_start(cluster: Cluster, f
 def test_operators_wake_nodes_and_put_them_to_sleep(
     cluster: Cluster, up: tuple[str, ...], down: tuple[str, ...]
 ) -> None:
-    cluster.in_pod(cluster.controller(), "slurmctld", "scontrol", *up)
+    cluster.operate("scontrol", *up)
     becomes("the state of cloud-1", lambda: nodes(cluster)["cloud-1"], "idle", 90)
-    cluster.in_pod(cluster.controller(), "slurmctld", "scontrol", *down)
+    cluster.operate("scontrol", *down)
     becomes("the state of cloud-1", lambda: nodes(cluster)["cloud-1"], "idle~", 90)
     assert pods(cluster) == {}
 

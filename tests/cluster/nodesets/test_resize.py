@@ -15,7 +15,7 @@ def test_resizing_loses_no_job_and_leaves_no_record(cluster: Cluster, folder: st
         for node in ("cpu-2", "cpu-3"):
             eventually(f"{node} is idle", is_idle(cluster, node))
         drain = "update nodename=cpu-3 state=drain reason=broken-fan"
-        cluster.in_pod(cluster.controller(), "slurmctld", "scontrol", *drain.split())
+        cluster.operate("scontrol", *drain.split())
 
     leaving = cluster.submit(folder, "#!/bin/sh\nsleep 10; echo finished >done", "--nodelist=cpu-2")
     cluster.wait_for_job(leaving, "RUNNING")

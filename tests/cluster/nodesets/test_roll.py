@@ -123,7 +123,7 @@ def test_node_that_does_not_return_stops_the_update(cluster: Cluster) -> None:
 
 def test_only_nodes_in_a_maintenance_reservation_are_updated(cluster: Cluster) -> None:
     def slurm(*words: str) -> str:
-        return cluster.in_pod(cluster.controller(), "slurmctld", "scontrol", *words)
+        return cluster.operate("scontrol", *words)
 
     before = pods(cluster)
     change: dict[str, Any] = {"memory": "320MiB", "roll": {"in_maintenance": True}}
