@@ -66,7 +66,7 @@ class Bridge:
     ) -> None:
         self._slurm = slurm
         self._cluster = cluster
-        self._plans = plans
+        self.plans = plans
         self._records = Records(slurm)
         self.nodes = Nodes(cluster, self._records)
         self._carrier = Carrier(slurm, api, namespace, self._records, self.nodes, may_act)
@@ -90,7 +90,7 @@ class Bridge:
         made = plan(observed, now, self._memory)
         carried = self._carrier.carry(made.actions, settings)
         self._memory = made.memory.refused(carried.refused, now)
-        self._plans.done(time.monotonic() - begun, observed, carried, self._memory.refusals)
+        self.plans.done(time.monotonic() - begun, observed, carried, self._memory.refusals)
         if any(isinstance(action, Drain | Undrain) for action in made.actions):
             self._listed = None
         for action in carried.done:
@@ -166,7 +166,7 @@ def main() -> int:
                 bridge.start_over()
             acts = lease.is_held
             if acts:
-                _look(bridge, plans)
+                _look(bridge)
             changed.wait(INTERVAL)
         server.shutdown()
     _release(lease)
@@ -179,11 +179,11 @@ def _fail(arguments: threading.ExceptHookArgs) -> None:
     os._exit(1)
 
 
-def _look(bridge: Bridge, plans: Plans) -> None:
+def _look(bridge: Bridge) -> None:
     try:
         bridge.look(_settings())
     except PROBLEMS as error:
-        plans.failed()
+        bridge.plans.failed()
         say("error", f"cannot look after the pods: {error}; trying again in {INTERVAL:g} s")
         time.sleep(INTERVAL)
 

@@ -44,11 +44,15 @@ class Carried:
     """Results of the actions of a plan."""
 
     done: tuple[Action, ...] = ()
-    failed: tuple[Action, ...] = ()
-    notes: tuple[str, ...] = ()
-    """A line for each action that failed."""
+    failed: tuple[tuple[Action, str], ...] = ()
+    """Actions that were refused, each with the error."""
     refused: tuple[str, ...] = ()
     """Gangs whose jobs Slurm has refused."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A line for each action that failed."""
+        return tuple(f"cannot {action}: {error}" for action, error in self.failed)
 
 
 class Carrier:
@@ -76,8 +80,7 @@ class Carrier:
 
     def carry(self, actions: Sequence[Action], wanted: Wanted) -> Carried:
         done: list[Action] = []
-        failed: list[Action] = []
-        notes: list[str] = []
+        failed: list[tuple[Action, str]] = []
         refused: list[str] = []
         for action in actions:
             if not self._may_act():
@@ -89,17 +92,15 @@ class Carrier:
                 if error.status is None:
                     raise
                 if not error.is_overtaken:
-                    failed.append(action)
-                    notes.append(f"cannot {action}: {error}")
+                    failed.append((action, str(error)))
             except SlurmError as error:
                 if error.fault is not Fault.SLURM:
                     raise
-                failed.append(action)
-                notes.append(f"cannot {action}: {error}")
+                failed.append((action, str(error)))
                 if isinstance(action, Submit):
                     self._tell_refusal(action, error)
                     refused.append(action.gang)
-        return Carried(tuple(done), tuple(failed), tuple(notes), tuple(refused))
+        return Carried(tuple(done), tuple(failed), tuple(refused))
 
     def _do(self, action: Action, wanted: Wanted) -> None:
         match action:

@@ -85,7 +85,7 @@ class Plans(Collector):
     def __post_init__(self) -> None:
         self._results = {"done": 0, "failed": 0}
         self._actions = Counter(
-            {(_name(kind), result): 0 for kind in _kinds() for result in self._results}
+            {(_name(kind), result): 0 for kind in get_args(Action) for result in self._results}
         )
         self._bind_delay = 0.0
         self._last: float | None = None
@@ -101,7 +101,7 @@ class Plans(Collector):
         self._results["done"] += 1
         self._last = self.clock()
         self._actions.update((_name(type(action)), "done") for action in carried.done)
-        self._actions.update((_name(type(action)), "failed") for action in carried.failed)
+        self._actions.update((_name(type(action)), "failed") for action, _ in carried.failed)
         for action in carried.done:
             if isinstance(action, Bind) and action.job in observed.jobs:
                 self._bind_delay += max(0.0, self._last - observed.jobs[action.job].started)
@@ -158,10 +158,6 @@ def _delays(observed: Observed, now: float) -> Iterator[Family]:
     ]
     yield START_DELAY.value(max((0.0, *starts)))
     yield STOP_DELAY.value(max((0.0, *stops)))
-
-
-def _kinds() -> tuple[type, ...]:
-    return get_args(Action)
 
 
 def _name(kind: type) -> str:

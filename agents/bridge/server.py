@@ -17,6 +17,24 @@ from agents.kubernetes import KubernetesError
 from agents.slurm import SlurmError
 
 
+class Handler(BaseHTTPRequestHandler):
+    """Answers without a log. A client has 10 seconds for its request."""
+
+    timeout = 10
+
+    def send(self, status: HTTPStatus, body: bytes = b"") -> None:
+        """Send an answer; `body` is JSON."""
+        self.send_response(status)
+        if body:
+            self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Do not log requests."""
+
+
 class Server(ThreadingHTTPServer):
     daemon_threads = True
 
@@ -26,9 +44,8 @@ class Server(ThreadingHTTPServer):
         self.is_leader = is_leader
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     server: Server
-    timeout = 10
 
     def do_GET(self) -> None:
         match self.path.strip("/").split("/"):
@@ -37,23 +54,15 @@ class _Handler(BaseHTTPRequestHandler):
             case ["machines", machine]:
                 self._answer(lambda: self.server.nodes.may_start(machine))
             case ["live"]:
-                self._send(HTTPStatus.OK)
+                self.send(HTTPStatus.OK)
             case _:
-                self._send(HTTPStatus.NOT_FOUND)
+                self.send(HTTPStatus.NOT_FOUND)
 
     def _answer(self, ask: Callable[[], bool]) -> None:
         try:
             if not self.server.is_leader():
-                self._send(HTTPStatus.SERVICE_UNAVAILABLE)
+                self.send(HTTPStatus.SERVICE_UNAVAILABLE)
             else:
-                self._send(HTTPStatus.OK if ask() else HTTPStatus.CONFLICT)
+                self.send(HTTPStatus.OK if ask() else HTTPStatus.CONFLICT)
         except (KubernetesError, SlurmError):
-            self._send(HTTPStatus.SERVICE_UNAVAILABLE)
-
-    def _send(self, status: HTTPStatus) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        """Do not log requests."""
+            self.send(HTTPStatus.SERVICE_UNAVAILABLE)

@@ -10,11 +10,12 @@ import socket
 import ssl
 from collections.abc import Callable
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from agents.bridge import admission
+from agents.bridge.server import Handler
 from agents.bridge.wanted import Wanted
 from agents.say import say
 from agents.wanted import WantedError
@@ -49,11 +50,10 @@ class Webhook(ThreadingHTTPServer):
         """Do not log clients that break off."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     server: Webhook
-    timeout = 10
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802 -- http.server calls this name
         try:
             length = int(self.headers["Content-Length"])
             if not 0 < length <= _LONGEST:
@@ -62,21 +62,11 @@ class _Handler(BaseHTTPRequestHandler):
         except WantedError as error:
             # The API server refuses the pod.
             say("error", f"cannot review a new pod: {error}")
-            self._send(HTTPStatus.SERVICE_UNAVAILABLE, b"")
+            self.send(HTTPStatus.SERVICE_UNAVAILABLE)
         except (ValueError, TypeError, LookupError):
-            self._send(HTTPStatus.BAD_REQUEST, b"")
+            self.send(HTTPStatus.BAD_REQUEST)
         else:
-            self._send(HTTPStatus.OK, json.dumps(answer).encode())
-
-    def _send(self, status: HTTPStatus, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Do not log requests."""
+            self.send(HTTPStatus.OK, json.dumps(answer).encode())
 
 
 def reviewed(review: Object, wanted: Wanted) -> Object:

@@ -81,7 +81,7 @@ def test_pods_of_a_failed_plan_are_unknown() -> None:
 
 
 def test_actions_are_counted_from_zero() -> None:
-    carried = Carried(done=(Link(WAITING, 7), Link(RUNNING, 7)), failed=(Bind(7, ()),))
+    carried = Carried(done=(Link(WAITING, 7), Link(RUNNING, 7)), failed=((Bind(7, ()), "refused"),))
     found = after(observed(RUNNING), carried)
     assert found["actions_total link done"] == 2
     assert found["actions_total bind failed"] == 1
