@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
+import msgspec
+
 from agents import labels
 from agents.bridge.podspec import Requirement, Spec, Taint, Term, Toleration
 from agents.bridge.size import Amounts
@@ -58,6 +60,13 @@ def why_unsupported(spec: Spec) -> str:
     if not found:
         return ""
     return f"the pod has {' and '.join(found)}, which Slurm cannot honour; remove it from the pod"
+
+
+def demands(spec: Spec, size: Amounts, volumes: Needs) -> bytes:
+    """Return a key that is equal for pods that want the same of a machine."""
+    return msgspec.json.encode(
+        (spec.node_selector, spec.affinity, spec.tolerations, size, volumes.terms)
+    )
 
 
 def why_never(spec: Spec, machine: Machine) -> str:

@@ -122,11 +122,17 @@ class Job:
 
     @property
     def runs(self) -> bool:
-        return "RUNNING" in self.state and not self.is_ending and "CONFIGURING" not in self.state
+        """Whether the job has its nodes. Their prologs may still run."""
+        return "RUNNING" in self.state and not self.is_ending
 
     @property
     def waits(self) -> bool:
         return "PENDING" in self.state and not self.is_ending
+
+    @property
+    def has_reason(self) -> bool:
+        """Whether Slurm has already considered the job, and says why it waits."""
+        return self.reason not in ("", "None")
 
 
 @dataclass(frozen=True)

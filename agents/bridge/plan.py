@@ -37,7 +37,7 @@ from agents.bridge.actions import (
     Undrain,
     Unlink,
 )
-from agents.bridge.fit import Machine, why_full, why_never, why_unmounted
+from agents.bridge.fit import Machine, demands, why_full, why_never, why_unmounted
 from agents.bridge.observed import Job, Observed, Pod, Request
 from agents.bridge.shares import places
 from agents.bridge.size import Amounts, largest, subtracted
@@ -49,6 +49,7 @@ REFUSAL = 30.0
 """Seconds after which a gang asks Slurm again, if Slurm has refused its job."""
 GATHER = 60.0
 """Seconds after the start of a job within which all pods of its gang must exist and be usable."""
+_CROWDED = "there was no room a moment ago"
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,8 @@ class _Planner:
         }
         self.misfits = {key: until for key, until in memory.misfits.items() if until > now}
         self.refusals = {gang: until for gang, until in memory.refusals.items() if until > now}
+        self._never: dict[bytes, dict[str, str]] = {}
+        """Why pods may not run on machines, by node, for pods that want the same of a machine."""
 
     def actions(self) -> Iterator[Action]:
         pods: dict[str, list[Pod]] = defaultdict(list)
@@ -205,7 +208,8 @@ class _Planner:
             return
         if request and reasons.keys() != job.excluded:
             yield Exclude(job.id, frozenset(reasons))
-        yield from self._tell(present, f"job {job.id} waits in Slurm: {job.reason}")
+        if job.has_reason:
+            yield from self._tell(present, f"job {job.id} waits in Slurm: {job.reason}")
 
     def _of_running_job(self, job: Job, present: Sequence[Pod]) -> Iterator[Action]:
         homes = self._observed.homes
@@ -314,16 +318,17 @@ class _Planner:
 
     def _excluded(self, gang: str, request: Request) -> dict[str, str]:
         """Return why Kubernetes does not allow a pod on a machine, by node."""
-        reasons = {
-            node: _why_never(request, machine)
-            or why_full(request.size, machine.room)
-            or self._why_misfit(gang, node)
-            for node, machine in self._observed.machines.items()
-        }
-        return {node: why for node, why in reasons.items() if why}
-
-    def _why_misfit(self, gang: str, node: str) -> str:
-        return "there was no room a moment ago" if (gang, node) in self.misfits else ""
+        # Thousands of waiting pods may want the same of hundreds of machines.
+        key = demands(request.spec, request.size, request.volumes)
+        if key not in self._never:
+            reasons = {
+                node: _why_never(request, machine) or why_full(request.size, machine.room)
+                for node, machine in self._observed.machines.items()
+            }
+            self._never[key] = {node: why for node, why in reasons.items() if why}
+        crowded = {node for owner, node in self.misfits if owner == gang}
+        moment = dict.fromkeys(crowded & self._observed.machines.keys(), _CROWDED)
+        return {**moment, **self._never[key]}
 
     def _is_everywhere(self, reasons: Mapping[str, str]) -> bool:
         """Return whether no machine is allowed."""

@@ -7,6 +7,7 @@ state has changed.
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from pydantic import AliasPath, Field
@@ -21,6 +22,13 @@ from agents.slurm.models import Record
 
 RELIST: Final = 60.0
 """Seconds between two lists of all jobs."""
+REASON: Final = 2.0
+"""Seconds until a waiting job without a reason is read again. When Slurm gives it a reason, its
+state stays the same."""
+_READ_AGAIN: Final = 20
+"""Largest number of such jobs that are read at once."""
+_STATES: Final = 500
+"""Largest number of jobs whose states are asked for in one request."""
 _GPUS: Final = re.compile(r"gpu(?::[^:(,]+)?:(\d+)\(")
 
 
@@ -51,6 +59,8 @@ class Records:
         self._slurm = slurm
         self._jobs: dict[int, Job] = {}
         self._listed: float | None = None
+        self._unexplained: dict[int, float] = {}
+        """When to read a waiting job without a reason again, on the clock of `jobs`."""
 
     def jobs(self, now: float) -> dict[int, Job]:
         """Return all jobs of the bridge. `now` is a time of a monotonic clock in seconds."""
@@ -60,6 +70,7 @@ class Records:
             self._listed = now
         else:
             self._refresh()
+            self._explain(now)
         return dict(self._jobs)
 
     def start_over(self) -> None:
@@ -70,11 +81,14 @@ class Records:
         """Submit a job, which the next call of `jobs` returns."""
         try:
             number = self._slurm.submit(request)
-            self._read(number)
         except SlurmError:
             # The job may exist, so search for it.
             self.start_over()
             raise
+        # Do not read the job: it is as submitted, and `jobs` reads it when it changes.
+        job = _of(number, request.admin_comment or "", frozenset({"PENDING"}))
+        if job:
+            self._jobs[number] = replace(job, excluded=frozenset(request.excluded_nodes))
         return number
 
     def exclude(self, number: int, nodes: frozenset[str]) -> None:
@@ -95,12 +109,23 @@ class Records:
 
     def _refresh(self) -> None:
         live = [job.id for job in self._jobs.values() if not job.has_ended]
-        states = self._slurm.job_states(live) if live else {}
+        states: dict[int, frozenset[str]] = {}
+        for begin in range(0, len(live), _STATES):
+            states |= self._slurm.job_states(live[begin : begin + _STATES])
         for number in live:
             if number not in states:
                 del self._jobs[number]
             elif states[number] != self._jobs[number].state:
                 self._read(number)
+
+    def _explain(self, now: float) -> None:
+        """Read some of the waiting jobs that had no reason a moment ago."""
+        silent = [job.id for job in self._jobs.values() if job.waits and not job.has_reason]
+        self._unexplained = {one: self._unexplained.get(one, now + REASON) for one in silent}
+        due = [number for number, when in self._unexplained.items() if when <= now]
+        for number in due[:_READ_AGAIN]:
+            self._read(number)
+            self._unexplained[number] = now + REASON
 
     def _read(self, number: int) -> None:
         job = self.current(number)
@@ -112,19 +137,24 @@ class Records:
 
 def _job(record: _Record) -> Job | None:
     """Return a job of the bridge, or None for another job."""
-    stored = jobs.read_comment(record.admin_comment)
-    if stored is None:
+    job = _of(record.id, record.admin_comment, record.state)
+    if job is None:
         return None
-    return Job(
-        id=record.id,
-        gang=str(stored["gang"]),
-        pods=int(stored["pods"]),
-        state=record.state,
+    return replace(
+        job,
         reason=record.reason,
         started=record.started.timestamp() if record.started else 0.0,
         shares=_shares(record),
         excluded=frozenset(expand(record.excluded)) if record.excluded else frozenset(),
     )
+
+
+def _of(number: int, comment: str, state: frozenset[str]) -> Job | None:
+    """Return a job with this administrator's comment, or None if it is not the bridge's."""
+    stored = jobs.read_comment(comment)
+    if stored is None:
+        return None
+    return Job(number, str(stored["gang"]), int(stored["pods"]), state)
 
 
 def _shares(record: _Record) -> dict[str, Share]:

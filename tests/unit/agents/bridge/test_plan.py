@@ -104,6 +104,18 @@ def test_gang_waits_until_all_its_pods_exist() -> None:
     assert submit.request.size["cpu"] == 3, "the job has room for the largest pod in each place"
 
 
+def test_pods_that_want_different_machines_are_judged_one_by_one() -> None:
+    """Pods that want the same are judged once for all of them."""
+    selective = pod("b", gang="h", spec={"nodeSelector": {"pool": "gpu"}})
+    large = pod("c", gang="i", cpus=3)
+    other = machine("m-1", cpus=2, labels={"pool": "gpu"})
+
+    submits = planned(pod(), pod("d", gang="j"), selective, large, n_0=machine(), n_1=other)
+
+    excluded = {one.gang: set(one.excluded) for one in submits if isinstance(one, Submit)}
+    assert excluded == {"g": set(), "j": set(), "h": {"n-0"}, "i": {"n-1"}}
+
+
 def test_pod_with_a_scheduling_gate_waits() -> None:
     assert planned(pod(is_held_back=True)) == ()
 

@@ -9,13 +9,19 @@ import pytest
 
 from agents.bridge.jobs import comment
 from agents.bridge.observed import Share
-from agents.bridge.records import RELIST, Records
+from agents.bridge.records import REASON, RELIST, Records
 from agents.slurm import Client, JobRequest, SlurmError
 
 RECORDED: dict[str, Any] = json.loads(
     (Path(__file__).parents[1] / "slurm" / "data" / "v0.0.42.json").read_text()
 )
-REQUEST = JobRequest(name="lab/a", script="#!/bin/sh\n", directory="/")
+REQUEST = JobRequest(
+    name="lab/a",
+    script="#!/bin/sh\n",
+    directory="/",
+    admin_comment=comment("g", 2),
+    excluded_nodes=("cpu-1",),
+)
 
 
 def record(number: int, *state: str, **more: Any) -> dict[str, Any]:
@@ -124,7 +130,35 @@ def test_submitted_job_is_known_at_once() -> None:
     made = records(Rest())
     made.jobs(0)
     assert made.submit(REQUEST) == 9
-    assert made.jobs(0.1).keys() == {9}
+
+    (job,) = made.jobs(0.1).values()
+    assert (job.id, job.gang, job.pods, job.waits) == (9, "g", 2, True)
+    assert job.excluded == {"cpu-1"}
+
+
+def test_waiting_job_is_read_again_until_slurm_gives_a_reason() -> None:
+    """Its state stays the same, but users want to know why their pods wait."""
+    rest = Rest(record(7, "PENDING", state_reason="None"))
+    made = records(rest)
+    made.jobs(0)
+    rest.jobs[7] = record(7, "PENDING", state_reason="Priority")
+
+    made.jobs(0.5)
+    assert not made.jobs(1)[7].has_reason
+    rest.asked.clear()
+    assert made.jobs(0.6 + REASON)[7].reason == "Priority"
+    assert rest.asked.count("job/7") == 1
+
+
+def test_states_of_many_jobs_are_asked_for_in_parts() -> None:
+    """slurmrestd accepts no addresses of any length."""
+    rest = Rest(*(record(number, "PENDING") for number in range(1, 1202)))
+    made = records(rest)
+    made.jobs(0)
+    rest.asked.clear()
+
+    assert len(made.jobs(1)) == 1201
+    assert rest.asked == ["jobs/state/"] * 3
 
 
 def test_job_whose_submission_has_no_answer_is_searched_for() -> None:
