@@ -1,10 +1,13 @@
 """The bridge: how fast pods get their machines, compared with Kubernetes' default scheduler, and
 how much memory it needs for many pods.
 
-The image of the pods does not exist, so no container starts, and the figures contain only what the
-schedulers do. This part runs last: it leaves thousands of pods to the removal of the stack.
+The image of the pods does not exist, so no container starts. While pods are bound, the kubelets are
+frozen: otherwise, they would use the processor for pods that are already bound. Slurm's own
+processes on the nodes count. This part runs last: it leaves thousands of pods to the removal of the
+stack.
 """
 
+import contextlib
 import statistics
 import sys
 import time
@@ -30,6 +33,8 @@ PODS, ROUNDS = 200, 4
 PENDING, FINISHED, LATENCIES = 1000, 10_000, 50
 MANY = 5000
 THREADS = 8
+LIMIT = 600
+"""Seconds that a number of pods may need to get machines."""
 Object = dict[str, Any]
 CLIENT: Any = kubernetes
 """The client of Kubernetes, which has no complete types."""
@@ -52,11 +57,12 @@ done
 
 def bridged(values: Object) -> None:
     values["cluster"]["nodes"] = MACHINES
-    nodeset = {"name": "cpu", "replicas": MACHINES, "cpus": CPUS, "memory": "2GiB"}
-    values["nodesets"] = [{**nodeset, "drain_grace": 1, "shared_with_pods": True}]
+    pods = {"name": "cpu", "replicas": MACHINES, "cpus": CPUS, "memory": "2GiB", "pods_only": True}
+    jobs = {"name": "jobs", "replicas": 1, "cpus": 1, "cpu_request": 0.1, "memory": "1GiB"}
+    values["nodesets"] = [{**nodeset, "drain_grace": 1} for nodeset in (pods, jobs)]
     values["bridge"] = {"users": [{"namespace": NAMESPACE, "user": values["users"][0]["name"]}]}
     values["slurm"] = {
-        "timeouts": {"min_job_age": 86400},
+        "timeouts": {"min_job_age": 36_000},
         "extra": {"slurm.conf": [f"MaxJobCount={2 * (PENDING + FINISHED + MANY)}"]},
     }
 
@@ -68,7 +74,7 @@ def measure(figures: Figures, cluster: Cluster) -> None:
         cluster.deploy("up")
         cluster.wait_for_nodes(*(f"cpu-{ordinal}" for ordinal in range(MACHINES)), timeout=180)
         pods = Pods(cluster)
-        binding(figures, pods)
+        binding(figures, pods, cluster)
         latency(figures, pods, cluster)
         memory(figures, pods, cluster)
 
@@ -103,20 +109,30 @@ class Pods:
         waiting = set(names)
         begin = time.monotonic()
         with ThreadPoolExecutor(1) as thread:
-            thread.submit(self.create, names, scheduler)
+            created = thread.submit(self.create, names, scheduler)
             following = CLIENT.watch.Watch()
             for event in following.stream(
-                self._api.list_namespaced_pod, NAMESPACE, resource_version=version
+                self._api.list_namespaced_pod,
+                NAMESPACE,
+                resource_version=version,
+                timeout_seconds=LIMIT,
             ):
                 pod = event["object"]
                 if pod.spec.node_name:
                     waiting.discard(pod.metadata.name)
                 if not waiting:
                     following.stop()
-        return time.monotonic() - begin
+        took = time.monotonic() - begin
+        created.result()
+        if waiting:
+            raise TimeoutError(f"{len(waiting)} of {len(names)} pods have no machine: {waiting}")
+        return took
+
+    def delete(self) -> None:
+        self._api.delete_collection_namespaced_pod(NAMESPACE, grace_period_seconds=0)
 
     def clear(self) -> None:
-        self._api.delete_collection_namespaced_pod(NAMESPACE, grace_period_seconds=0)
+        self.delete()
         eventually("the pods are gone", lambda: not self.number(), 300)
 
     def number(self) -> int:
@@ -131,12 +147,17 @@ class Pods:
         return len(found.items) + (found.metadata.remaining_item_count or 0)
 
 
-def binding(figures: Figures, pods: Pods) -> None:
+def binding(figures: Figures, pods: Pods, cluster: Cluster) -> None:
     say(f"binding {PODS} pods with Slurm and with the default scheduler, {ROUNDS} times")
     names = [f"p{number}" for number in range(PODS)]
 
     def took(scheduler: str) -> float:
-        found = pods.bound(names, scheduler)
+        with contextlib.ExitStack() as frozen:
+            for number in range(MACHINES):
+                frozen.enter_context(cluster.frozen_kubelet(f"node-{number}"))
+            found = pods.bound(names, scheduler)
+            # The kubelets must not start these pods.
+            pods.delete()
         pods.clear()
         return found
 
