@@ -6,6 +6,7 @@ It reads these environment variables:
     NODE_SHAPE        parameters of the node, in the format of slurm.conf
     NODE_NAME         name of the node, which ends with its number in the nodeset
     NODE_CONF         empty if slurm.conf lists the node
+    PODS_ONLY         not empty if no jobs of users run on the node
 
 It writes these files to `FOLDER`, if the node needs them:
 
@@ -14,6 +15,7 @@ It writes these files to `FOLDER`, if the node needs them:
     slurm.conf        lines that this node adds to the shared slurm.conf (images/worker/preload.c)
     cgroup.conf       lines that this node adds to the shared cgroup.conf
     gres.conf         replaces the shared gres.conf
+    gpu0, gpu1, …     stand for GPUs that only pods use
     unconfined        resources that the node cannot limit for jobs, and the reasons
 """
 
@@ -76,6 +78,27 @@ def prepare(
     return files
 
 
+def prepare_for_pods(shape: str, folder: Path) -> None:
+    """Write the files of a node that only holds resources for pods.
+
+    A job has a process on such a node, but the process needs no resources. So the node confines
+    nothing, and starts no step for processes that join a job. The kubelet gives the GPUs to pods.
+    slurmd counts only GPUs with a device file, so each has a link to a device that all may use.
+    """
+    gres = _words(shape).get("gres", "")
+    _, kind, count = gres.split(":") if gres else ("gpu", "", "0")
+    gpus = [folder / f"gpu{number}" for number in range(int(count))]
+    files = {
+        "slurm.conf": "ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\n"
+        "JobAcctGatherType=jobacct_gather/none\nPrologFlags=Alloc\n",
+        "cgroup.conf": "CgroupPlugin=disabled\n",
+        "gres.conf": "".join(f"Name=gpu Type={kind} File={gpu}\n" for gpu in gpus),
+    }
+    write(files, folder)
+    for gpu in gpus:
+        gpu.symlink_to("/dev/null")
+
+
 def _cores(own: list[cpus.Cpu], layout: cpus.Layout) -> gpus.Cores:
     core_of = {cpu.number: n // layout.threads for n, cpu in enumerate(own)}
 
@@ -124,6 +147,10 @@ def write(files: Mapping[str, str], folder: Path) -> None:
 
 
 def main() -> None:
+    if os.environ.get("PODS_ONLY"):
+        print("the node only holds resources for pods, and confines no jobs")
+        prepare_for_pods(os.environ["NODE_SHAPE"], FOLDER)
+        return
     name = os.environ["NODE_NAME"]
     calls = cgroups.Calls(cgroups.remount, bpf.load_guard)
     found = cgroups.prepare(cgroups.ROOT, cgroups.PROC, calls, name)

@@ -61,9 +61,10 @@ class LongCheck(Model):
         return self
 
     def fits(self, nodeset: Nodeset) -> bool:
-        """Return whether a nodeset's nodes have enough whole GPUs; MIG slices do not count."""
+        """Return whether a nodeset's nodes run jobs, and have enough whole GPUs; MIG slices do not
+        count."""
         gpus = nodeset.gpus.count if nodeset.gpus and not nodeset.gpus.mig else 0
-        return gpus >= LEAST_GPUS[self.name]
+        return gpus >= LEAST_GPUS[self.name] and not nodeset.pods_only
 
 
 class LongChecks(Model):
@@ -115,6 +116,9 @@ class LongChecks(Model):
                         f"{key}.nodesets",
                         f"'{name}' is not a nodeset; {known_names(name, known)}",
                     )
+                elif known[name].pods_only:
+                    problem = "no jobs of users run on nodes with 'pods_only: true'"
+                    yield f"{key}.nodesets", f"'{name}': {problem}; remove this nodeset"
                 elif not check.fits(known[name]):
                     problem = (
                         f"check '{check.name}' requires nodes with {needed}; remove this nodeset "
@@ -125,6 +129,6 @@ class LongChecks(Model):
                 lack = (
                     f"no nodeset has nodes with {needed}"
                     if LEAST_GPUS[check.name]
-                    else "the stack has no nodesets"
+                    else "the stack has no nodesets for jobs"
                 )
                 yield f"{key}.name", f"check '{check.name}': {lack}; remove the check"

@@ -22,6 +22,7 @@ from components.conventions import (
     GPU_NAMESPACE,
     JAIL,
     OWN_SECRETS,
+    PODS_PARTITION,
     PROJECT,
     SYSTEM_ACCOUNTS,
     USER_IDS,
@@ -513,12 +514,25 @@ class Settings(Model):
     @model_validator(mode="after")
     def _partitions_fit_nodesets(self) -> Self:
         known = {nodeset.name for nodeset in self.nodesets}
+        pods_only = {nodeset.name for nodeset in self.nodesets if nodeset.pods_only}
         for index, partition in enumerate(self.partitions):
+            if pods_only and partition.name == PODS_PARTITION:
+                raise cross_field(
+                    f"partitions[{index}].name",
+                    f"'{PODS_PARTITION}': this name is reserved for the nodesets with 'pods_only'; "
+                    "choose another name",
+                )
             for name in partition.nodesets:
                 if name not in known:
                     raise cross_field(
                         f"partitions[{index}].nodesets",
                         f"'{name}' is not a nodeset; {known_names(name, known)}",
+                    )
+                if name in pods_only:
+                    raise cross_field(
+                        f"partitions[{index}].nodesets",
+                        f"'{name}': no jobs of users run on nodes with 'pods_only: true'; remove "
+                        "the nodeset from the partition, or use 'shared_with_pods'",
                     )
         defaults = [partition.name for partition in self.partitions if partition.default]
         if len(defaults) > 1:
@@ -650,17 +664,18 @@ class Settings(Model):
 
     @model_validator(mode="after")
     def _pods_have_nodes(self) -> Self:
-        shared = [i for i, nodeset in enumerate(self.nodesets) if nodeset.shared_with_pods]
-        if shared and not self.bridge:
-            raise cross_field(
-                f"nodesets[{shared[0]}].shared_with_pods",
-                "true: has no effect without 'bridge'; add 'bridge', or remove this setting",
-            )
-        if self.bridge and not shared:
+        for index, nodeset in enumerate(self.nodesets):
+            if nodeset.runs_pods and not self.bridge:
+                kind = "pods_only" if nodeset.pods_only else "shared_with_pods"
+                raise cross_field(
+                    f"nodesets[{index}].{kind}",
+                    "true: has no effect without 'bridge'; add 'bridge', or remove this setting",
+                )
+        if self.bridge and not any(nodeset.runs_pods for nodeset in self.nodesets):
             raise cross_field(
                 "bridge",
-                "no node may run pods; set 'shared_with_pods: true' in a nodeset, or remove "
-                "'bridge'",
+                "no node may run pods; set 'shared_with_pods: true' or 'pods_only: true' in a "
+                "nodeset, or remove 'bridge'",
             )
         known = {partition.name for partition in self.queues()}
         wanted = self.bridge.partition if self.bridge else None
@@ -1060,8 +1075,8 @@ class Settings(Model):
         return (*hosts_of(group), *(node for nodeset in whole for node in self.nodes(nodeset)))
 
     def queues(self) -> tuple[Partition, ...]:
-        """Return the partitions, or one partition over all nodesets if the settings list none."""
+        """Return the partitions of users, or one over all nodesets if the settings list none."""
         if self.partitions or not self.nodesets:
             return self.partitions
-        everything = tuple(nodeset.name for nodeset in self.nodesets)
-        return (Partition(name="main", nodesets=everything, default=True),)
+        everything = tuple(nodeset.name for nodeset in self.nodesets if not nodeset.pods_only)
+        return (Partition(name="main", nodesets=everything, default=True),) if everything else ()

@@ -162,6 +162,9 @@ class Nodeset(Model):
     shared_with_pods: bool = False
     """Let pods that Slurm schedules ('bridge') run on the machines of these nodes, beside the jobs.
     The nodes' own pods then reserve only a little in Kubernetes, and each needs its own machine."""
+    pods_only: bool = False
+    """Like `shared_with_pods`, but no jobs of users run on these nodes. They are in the partition
+    'pods', and their own pods reserve no GPUs, so that the pods of users can use them."""
     memory: Annotated[MemoryMiB, at_least(_LEAST_MEMORY)]
     """Memory of a node, such as '16GiB'; also the memory limit of its pod. A part is reserved for
     Slurm's daemons."""
@@ -210,9 +213,19 @@ class Nodeset(Model):
         """Memory that each pod needs on its machine in MiB, including huge pages."""
         return self.memory + sum(self.pod.hugepages.values())
 
+    @property
+    def runs_pods(self) -> bool:
+        """Whether pods that Slurm schedules run on the machines of these nodes."""
+        return self.shared_with_pods or self.pods_only
+
+    @property
+    def own_gpus(self) -> Gpus | None:
+        """GPUs that the nodes' own pods have, so that jobs can use them."""
+        return None if self.pods_only else self.gpus
+
     def runs_gpu_count(self) -> bool:
         """Return whether the nodes run the check gpu-count with the limits of `health.checks`."""
-        gpus = self.gpus
+        gpus = self.own_gpus
         whole = gpus is not None and gpus.vendor() == NVIDIA and not gpus.mig
         return whole and self.checks.get(GPU_COUNT) is not False
 
@@ -273,22 +286,24 @@ class Nodeset(Model):
 
     @model_validator(mode="after")
     def _sharing_fits(self) -> Self:
-        if not self.shared_with_pods:
+        if not self.runs_pods:
             return self
-        others = ("cpu_request", "exclusive_cpus", "gpus", "on_demand")
-        for name in others:
-            if getattr(self, name):
+        kind = "pods_only" if self.pods_only else "shared_with_pods"
+        chosen = {
+            "shared_with_pods": self.shared_with_pods and self.pods_only,
+            "cpu_request": self.cpu_request,
+            "exclusive_cpus": self.exclusive_cpus,
+            "on_demand": self.on_demand,
+            "pod.hugepages": self.pod.hugepages,
+            "pod.resources": self.pod.resources,
+            "gpus.mig": self.pods_only and self.gpus and self.gpus.mig,
+            "gpus.shards": self.pods_only and self.gpus and self.gpus.shards,
+        }
+        for name, value in chosen.items():
+            if value:
                 raise cross_field(
-                    name,
-                    "cannot be combined with 'shared_with_pods: true'; remove one of the two "
-                    "settings",
+                    name, f"cannot be combined with '{kind}: true'; remove one of the two settings"
                 )
-        if self.pod.hugepages or self.pod.resources:
-            name = "hugepages" if self.pod.hugepages else "resources"
-            raise cross_field(
-                f"pod.{name}",
-                "cannot be combined with 'shared_with_pods: true'; remove one of the two settings",
-            )
         return self
 
     @model_validator(mode="after")
@@ -367,8 +382,8 @@ class Nodeset(Model):
         if FEATURE_PODS in self.features:
             raise cross_field(
                 "features",
-                f"'{FEATURE_PODS}': nodes with 'shared_with_pods: true' always have this feature; "
-                "remove it from 'features'",
+                f"'{FEATURE_PODS}': nodes that run pods always have this feature; remove it from "
+                "'features'",
             )
         for feature in duplicates((self.name, *self.features)):
             said = "the nodeset's name is always a feature of its nodes; remove it from 'features'"

@@ -192,7 +192,7 @@ def _template(
 ) -> pods.Spec:
     settings = args.settings
     annotations = {**_AUTOSCALERS, **settings.pod.annotations}
-    if settings.shared_with_pods:
+    if settings.runs_pods:
         # Not in the StatefulSet's selector, which cannot change.
         labels = {**labels, **c.SHARED_LABELS}
     mounted = [
@@ -251,7 +251,7 @@ def _placement(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
     # Also run on a machine that the reconciler has marked as faulty: only a pod there can check
     # whether the fault still exists.
     tolerations.append({"key": c.TAINT_UNHEALTHY, "operator": "Exists"})
-    if settings.shared_with_pods:
+    if settings.runs_pods:
         tolerations.append({"key": c.TAINT_PODS, "operator": "Exists"})
     chosen = {
         "nodeSelector": {**machines.labels, **settings.node_selector},
@@ -264,10 +264,10 @@ def _placement(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
 
 
 def _affinity(settings: NodesetSettings) -> pods.Spec:
-    """Return the affinity in the settings. Nodes that share their machine with pods also keep away
-    from each other, because each counts all CPUs of its machine."""
+    """Return the affinity in the settings. Nodes whose machines run pods also keep away from each
+    other, because each counts all CPUs of its machine."""
     chosen: dict[str, Any] = dict(settings.affinity.items())
-    if not settings.shared_with_pods:
+    if not settings.runs_pods:
         return chosen
     apart = {
         "labelSelector": {"matchLabels": c.SHARED_LABELS},
@@ -291,12 +291,13 @@ def _resources(settings: NodesetSettings, machines: NodeClass) -> pods.Spec:
             else {}
         ),
     }
-    if settings.gpus:
-        size |= {name: str(n) for name, n in settings.gpus.kubernetes_resources().items()}
-    size |= machines.resources
+    if settings.own_gpus:
+        size |= {name: str(n) for name, n in settings.own_gpus.kubernetes_resources().items()}
+    if not settings.pods_only:
+        size |= machines.resources
     size |= {name: str(n) for name, n in settings.pod.resources.items()}
     size |= {pages: f"{memory}Mi" for pages, memory in settings.pod.hugepages.items()}
-    shared = _SHARED if settings.shared_with_pods else {}
+    shared = _SHARED if settings.runs_pods else {}
     reserved = {**size, "cpu": f"{settings.requested_cpus:g}", **shared}
     return {"resources": {"requests": reserved, "limits": size}}
 
@@ -402,7 +403,8 @@ def _slurmd(args: NodesetArgs, mounted: Sequence[pods.Mounted]) -> pods.Spec:
             {"name": "NODE_CONF", "value": description},
             {"name": "DRAIN_GRACE", "value": str(settings.drain_grace)},
             *([{"name": "ON_DEMAND", "value": "yes"}] if settings.on_demand else []),
-            *([{"name": "BRIDGE", "value": args.bridge}] if settings.shared_with_pods else []),
+            *([{"name": "BRIDGE", "value": args.bridge}] if settings.runs_pods else []),
+            *([{"name": "PODS_ONLY", "value": "yes"}] if settings.pods_only else []),
             {"name": "SLURMSTACK_SCRATCH", "value": c.WORKER_SCRATCH},
             *_limits(args),
             *pods.environment(settings.pod.environment),

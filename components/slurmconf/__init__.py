@@ -15,7 +15,14 @@ from components.slurmconf.accounting import (
     backup_files,
 )
 from components.slurmconf.accounts import wanted_accounts
-from components.slurmconf.bridge import bridge_address, bridge_rules, bridge_scripts, wanted_bridge
+from components.slurmconf.bridge import (
+    bridge_address,
+    bridge_rules,
+    bridge_scripts,
+    job_submit,
+    pods_partition_lines,
+    wanted_bridge,
+)
 from components.slurmconf.checks import AROUND_JOBS, around_jobs, node_checks
 from components.slurmconf.containers import container_files, plugin_defaults
 from components.slurmconf.isolation import node_options
@@ -35,7 +42,7 @@ from components.slurmconf.nodes import (
     real_memory,
 )
 from components.slurmconf.ondemand import cost_on_demand, power, wanted_on_demand
-from components.slurmconf.scripts import SHIPPED, read_text, script_files, script_paths, text_of
+from components.slurmconf.scripts import SHIPPED, read_text, script_files, script_paths
 from components.slurmconf.templates import render
 from components.slurmconf.tokens import JWKS, lifetime_parameter, token_parameters
 from components.slurmconf.wanted import wanted_nodes
@@ -108,8 +115,8 @@ def _files(settings: Settings, root: Path, mark: str) -> dict[str, str]:
         files["topology.conf"] = render("topology.conf", {"lines": _topology(settings)})
     if settings.rest.jwks:
         files[JWKS] = read_text("rest.jwks", settings.rest.jwks, root)
-    if slurm.job_submit_lua:
-        files["job_submit.lua"] = text_of("slurm.job_submit_lua", slurm.job_submit_lua, root)
+    if lua := job_submit(settings, root):
+        files["job_submit.lua"] = lua
     for name, extra in slurm.extra.items():
         files[name] = files.get(name, "") + "".join(f"{line}\n" for line in extra)
     return dict(sorted(files.items()))
@@ -151,6 +158,7 @@ def _slurm(settings: Settings) -> dict[str, object]:
         "partition_lines": [
             *(partition_line(partition, settings) for partition in settings.queues()),
             *checks_partition_lines(settings),
+            *pods_partition_lines(settings),
         ],
         "state_location": f"{c.CONTROLLER_SPOOL}/state",
         "worker_spool": c.WORKER_SPOOL,
@@ -163,6 +171,7 @@ def _slurm(settings: Settings) -> dict[str, object]:
         "tres_weights": ",".join(f"{name}={n}" for name, n in sorted(slurm.priority.tres.items())),
         "scripts": script_paths(settings),
         "bridge": settings.bridge is not None,
+        "has_job_submit": bool(slurm.job_submit_lua or pods_partition_lines(settings)),
         "checks_around_jobs": around_jobs(settings),
         "health_check_states": ",".join(state.upper() for state in settings.health.node_states),
         "health": settings.health,

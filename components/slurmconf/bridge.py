@@ -5,11 +5,15 @@ its prolog and epilog; see agents/bridge/jobs.py.
 """
 
 import json
+from pathlib import Path
 
 from agents.bridge.wanted import Rule, Wanted
 from components import conventions as c
 from components.settings import Settings
-from components.settings.bridge import PodUser
+from components.settings.bridge import Bridge, PodUser
+from components.slurmconf.nodes import words
+from components.slurmconf.scripts import text_of
+from components.slurmconf.templates import render
 
 _MODULE = "agents/bridge/wait.py"
 _PROLOG = f"""\
@@ -29,11 +33,56 @@ def wanted_bridge(settings: Settings) -> str:
         scheduler=bridge.scheduler,
         namespaces=bridge.namespaces,
         default_memory=bridge.default_memory,
-        partition=bridge.partition,
+        partition=_partition(bridge, settings),
         feature=c.FEATURE_PODS,
         rules=bridge_rules(settings),
     )
     return json.dumps(wanted.model_dump(mode="json"), indent=1, sort_keys=True) + "\n"
+
+
+def _partition(bridge: Bridge, settings: Settings) -> str | None:
+    """Return the partitions of pods whose annotations name none. None: Slurm's default partition.
+
+    Slurm starts a job with several partitions where it can start first.
+    """
+    if not _only_for_pods(settings):
+        return bridge.partition
+    shared = any(nodeset.shared_with_pods for nodeset in settings.nodesets)
+    default = next((queue.name for queue in settings.queues() if queue.default), None)
+    chosen = bridge.partition or (default if shared else None)
+    return f"{chosen},{c.PODS_PARTITION}" if chosen else c.PODS_PARTITION
+
+
+def _only_for_pods(settings: Settings) -> list[str]:
+    return sorted(nodeset.name for nodeset in settings.nodesets if nodeset.pods_only)
+
+
+def pods_partition_lines(settings: Settings) -> list[str]:
+    """Return the line of slurm.conf for the partition of nodes that run only pods."""
+    nodesets = _only_for_pods(settings)
+    if not nodesets:
+        return []
+    parameters = {
+        "PartitionName": c.PODS_PARTITION,
+        "Nodes": ",".join(nodesets),
+        "Default": False,
+        "MaxTime": "UNLIMITED",
+        "State": "UP",
+    }
+    return [words(parameters, {})]
+
+
+def job_submit(settings: Settings, root: Path = Path()) -> str:
+    """Return job_submit.lua, which runs for each new job, or "" if there is none.
+
+    Raises `SettingsError` if the site's script cannot be read.
+    """
+    chosen = settings.slurm.job_submit_lua
+    site = text_of("slurm.job_submit_lua", chosen, root) if chosen else ""
+    if not _only_for_pods(settings):
+        return site
+    values = {"site": site, "partition": c.PODS_PARTITION, "slurm_id": c.SLURM_ID}
+    return render("job_submit.lua", values)
 
 
 def bridge_rules(settings: Settings) -> tuple[Rule, ...]:

@@ -63,7 +63,7 @@ def _chosen(nodeset: Nodeset, settings: Settings) -> dict[str, dict[str, Any]]:
 
 
 def _concerns(check: Check, nodeset: Nodeset, settings: Settings) -> bool:
-    gpus = nodeset.gpus
+    gpus = nodeset.own_gpus
     match check.nodes:
         case Nodes.ALL:
             return True

@@ -59,7 +59,9 @@ def checks_partition_lines(settings: Settings) -> list[str]:
     line = words(
         {
             "PartitionName": c.CHECKS_PARTITION,
-            "Nodes": ",".join(sorted(nodeset.name for nodeset in settings.nodesets)),
+            "Nodes": ",".join(
+                sorted(nodeset.name for nodeset in settings.nodesets if not nodeset.pods_only)
+            ),
             "Default": False,
             "MaxTime": _LONGEST,
             "State": "UP",

@@ -15,7 +15,7 @@ def node_conf(nodeset: Nodeset) -> str:
     """Return the description with which a node registers in Slurm (`slurmd -Z --conf`)."""
     own = (
         *((c.FEATURE_ON_DEMAND,) if nodeset.on_demand else ()),
-        *((c.FEATURE_PODS,) if nodeset.shared_with_pods else ()),
+        *((c.FEATURE_PODS,) if nodeset.runs_pods else ()),
     )
     features = ",".join((nodeset.name, *sorted((*nodeset.features, *own))))
     ours: dict[str, object] = {
@@ -63,9 +63,9 @@ def reserved_memory(nodeset: Nodeset) -> int:
     """Return the memory in MiB that a node reserves for daemons: an eighth, at most 4 GiB.
 
     The pod's memory limit includes slurmd, one slurmstepd per step, and the jobs' files in
-    /dev/shm, which is in memory.
+    /dev/shm, which is in memory. Pods of users do not use the memory of the node's pod.
     """
-    return min(nodeset.memory // 8, 4096)
+    return 0 if nodeset.pods_only else min(nodeset.memory // 8, 4096)
 
 
 def memory_per_cpu(partition: Partition, settings: Settings) -> int:

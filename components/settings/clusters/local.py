@@ -73,7 +73,7 @@ class LocalCluster(BaseCluster):
         cpus = machine_cpus()
         for nodeset in stack.nodesets:
             key = f"nodesets[{nodeset.name}]"
-            if nodeset.requested_cpus > cpus:
+            if nodeset.requested_cpus > cpus and not nodeset.runs_pods:
                 yield (
                     f"{key}.{'cpu_request' if nodeset.cpu_request else 'cpus'}",
                     (
@@ -82,11 +82,11 @@ class LocalCluster(BaseCluster):
                         "a lower number"
                     ),
                 )
-            if nodeset.gpus:
+            if nodeset.own_gpus:
                 yield (
                     f"{key}.gpus",
                     (
-                        f"{nodeset.gpus.count}: a local cluster offers no GPUs, so the pods of "
+                        f"{nodeset.own_gpus.count}: a local cluster offers no GPUs, so the pods of "
                         "the nodeset stay pending; remove 'gpus', or install a device plugin"
                     ),
                 )

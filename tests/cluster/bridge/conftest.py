@@ -1,4 +1,4 @@
-"""A separate stack whose two nodes run both jobs and pods."""
+"""A separate stack with two nodes that run both jobs and pods, and one that runs only pods."""
 
 import sys
 from collections.abc import Iterator
@@ -6,15 +6,39 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.bridge.lab import ALL_PODS, NAMESPACE, Lab
+from tests.cluster.bridge.lab import ALL_PODS, NAMESPACE, ONLY_PODS, Lab
 from tests.support.cluster import Cluster, Deployed, write_test_stack
 from tests.support.commands import execute
+
+_TAINT = f"{ONLY_PODS}=yes"
+_SITE = """
+function slurm_job_submit(job, partitions, uid)
+  if job.name == "forbidden" then
+    slurm.log_user("the site forbids this name")
+    return slurm.ERROR
+  end
+  return slurm.SUCCESS
+end
+function slurm_job_modify() return slurm.SUCCESS end
+return slurm.SUCCESS
+"""
 
 
 def _share(values: dict[str, Any]) -> None:
     nodeset = values["nodesets"][0]
     del nodeset["cpu_request"]
     nodeset.update(shared_with_pods=True)
+    pods_only = {
+        "name": "gpus",
+        "replicas": 1,
+        "cpus": 2,
+        "memory": "1GiB",
+        "pods_only": True,
+        "gpus": {"type": "h100", "count": 2},
+        "node_selector": {ONLY_PODS: "yes"},
+        "tolerations": [{"key": ONLY_PODS}],
+    }
+    values["nodesets"].append({**nodeset, **pods_only, "shared_with_pods": False})
     values["users"].append({"name": "bob", "uid": 2001})
     values["accounting"]["qos"] = [{"name": "high", "priority": 100}]
     values["accounting"]["accounts"] = [
@@ -25,6 +49,7 @@ def _share(values: dict[str, Any]) -> None:
         }
     ]
     values["slurm"] = {
+        "job_submit_lua": {"text": _SITE},
         "priority": {"type": "multifactor", "fairshare": 1000, "qos": 1_000_000},
         # Minutes between two updates of the fair-share factors.
         "extra": {"slurm.conf": ["PriorityCalcPeriod=1"]},
@@ -41,9 +66,11 @@ def _share(values: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="package")
 def cluster(deployed: Deployed) -> Iterator[Cluster]:
-    stack = write_test_stack("bridge", edit=_share)
+    stack = write_test_stack("bridge", nodes=3, edit=_share)
     # The namespace of pods belongs to their users, and must exist before the deploy.
     execute([sys.executable, "-m", "local", "up", "--stack", stack.stack], timeout=1200)
+    stack.kubectl("label", "node", "node-2", "--overwrite", _TAINT)
+    stack.kubectl("taint", "node", "node-2", "--overwrite", f"{_TAINT}:NoSchedule")
     for namespace in (NAMESPACE, ALL_PODS):
         stack.kubectl("create", "namespace", namespace, check=False)
     stack.kubectl("-n", NAMESPACE, "create", "serviceaccount", "bob", check=False)

@@ -12,6 +12,8 @@ from tests.support.waiting import becomes, eventually
 NAMESPACE = "lab"
 ALL_PODS = "everything"
 """Namespace of which Slurm schedules all pods."""
+ONLY_PODS = "example.org/only-pods"
+"""Label and taint of the machine on which only pods run."""
 SCHEDULER = "slurm-bridge"
 JOB = "slurmstack.dev/job"
 _UNASKED = "failed calling webhook"
@@ -132,11 +134,13 @@ class Lab:
         return str(worker["spec"]["nodeName"])
 
     @contextlib.contextmanager
-    def devices(self, name: str) -> Iterator[None]:
-        """Each machine has one device of this name during the `with` block."""
+    def devices(
+        self, name: str, *, number: int = 1, nodes: tuple[str, ...] = ("cpu-0", "cpu-1")
+    ) -> Iterator[None]:
+        """The machines of these Slurm nodes have devices of this name during the `with` block."""
         # The kubelet would copy the capacity to the allocatable amount only after a while.
         paths = [f"/status/{one}/{name.replace('/', '~1')}" for one in ("capacity", "allocatable")]
-        machines = [self.machine_of(node) for node in ("cpu-0", "cpu-1")]
+        machines = [self.machine_of(node) for node in nodes]
 
         def patch(**operation: str) -> None:
             operations = [{"path": path, **operation} for path in paths]
@@ -146,7 +150,7 @@ class Lab:
                     f"--patch={json.dumps(operations)}",
                 )
 
-        patch(op="add", value="1")
+        patch(op="add", value=str(number))
         try:
             yield
         finally:

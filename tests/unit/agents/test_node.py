@@ -6,7 +6,7 @@ import pytest
 
 from agents.cgroups import CPUS, MEMORY, PROCESSES, SWAP, USE, Cgroups
 from agents.cpus import Cpu
-from agents.node import Machine, prepare, write
+from agents.node import Machine, prepare, prepare_for_pods, write
 
 TWO = [Cpu(0, 0, 0, 0), Cpu(0, 0, 1, 1)]
 NOTHING = Path("/nonexistent")
@@ -102,6 +102,24 @@ def test_configuration_disables_limits_without_a_cgroup_controller(
     files = prepare(CONF, 0, found, WHOLE)
 
     assert {name: text for name, text in files.items() if name != "layout"} == overrides
+
+
+def test_node_that_runs_only_pods_counts_gpus_that_it_does_not_have(tmp_path: Path) -> None:
+    for _ in range(2):
+        prepare_for_pods("CPUs=8 Gres=gpu:h100:4", tmp_path)
+
+    lines = (tmp_path / "gres.conf").read_text().splitlines()
+    words = [dict(word.split("=") for word in line.split()) for line in lines]
+    assert [one["Type"] for one in words] == ["h100"] * 4
+    assert len({one["File"] for one in words}) == 4
+    assert all(Path(one["File"]).is_char_device() for one in words), "slurmd counts no other files"
+    assert "ProctrackType=proctrack/linuxproc" in (tmp_path / "slurm.conf").read_text()
+
+
+def test_node_that_runs_only_pods_may_have_no_gpus(tmp_path: Path) -> None:
+    prepare_for_pods("CPUs=8", tmp_path)
+
+    assert (tmp_path / "gres.conf").read_text() == ""
 
 
 def test_files_of_an_earlier_start_are_replaced(tmp_path: Path) -> None:

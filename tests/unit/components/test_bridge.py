@@ -123,6 +123,52 @@ def test_workers_that_pods_share_run_on_different_machines(graph: Graph) -> None
     assert not apart["labelSelector"]["matchLabels"].keys() & selector.keys()
 
 
+# --- Nodes that run only pods ---------------------------------------------------------------------
+
+
+def only_for_pods(values: Object) -> None:
+    bridged(values)
+    gpus = {"type": "h100", "count": 8}
+    only = {**values["nodesets"][0], "name": "gpus", "gpus": gpus, "pods_only": True}
+    del only["shared_with_pods"]
+    values["nodesets"].append(only)
+
+
+def test_only_the_bridge_submits_jobs_to_nodes_that_run_only_pods() -> None:
+    lines = config_files(settings(only_for_pods))["slurm.conf"].splitlines()
+    (main,) = [line for line in lines if line.startswith("PartitionName=main ")]
+    (pods,) = [line for line in lines if line.startswith("PartitionName=pods ")]
+
+    assert "gpus" not in dict(word.split("=", 1) for word in main.split())["Nodes"].split(",")
+    words = dict(word.split("=", 1) for word in pods.split())
+    assert (words["Nodes"], words["Default"]) == ("gpus", "NO")
+    assert "JobSubmitPlugins=lua" in lines
+
+
+def test_pods_run_on_both_kinds_of_nodes_by_default() -> None:
+    def partition(edit: Callable[[Object], None]) -> str | None:
+        return Wanted.model_validate_json(wanted_bridge(settings(edit))).partition
+
+    def alone(values: Object) -> None:
+        only_for_pods(values)
+        values["nodesets"][0]["shared_with_pods"] = False
+
+    assert partition(only_for_pods) == "main,pods"
+    assert partition(alone) == "pods"
+
+
+def test_node_that_runs_only_pods_leaves_the_gpus_to_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = record(monkeypatch, config(only_for_pods))
+    found = container(made, "nodeset-gpus-slurmd")
+
+    assert not [name for name in found["resources"]["limits"] if "gpu" in name]
+    assert found["resources"]["requests"]["cpu"] == "100m"
+    conf = {one["name"]: one.get("value") for one in found["env"]}["NODE_CONF"]
+    assert "Gres=gpu:h100:8" in str(conf)
+
+
 # --- Rights --------------------------------------------------------------------------------------
 
 

@@ -152,7 +152,7 @@ def test_default_threshold_depends_on_the_type_of_gpu() -> None:
 @pytest.mark.parametrize(
     ("check", "lack"),
     [
-        ("cpu-memory", "the stack has no nodesets"),
+        ("cpu-memory", "the stack has no nodesets for jobs"),
         ("nccl", "no nodeset has nodes with 2 or more whole GPUs"),
     ],
 )

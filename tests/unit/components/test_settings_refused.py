@@ -392,6 +392,7 @@ CHOICES: dict[str, str] = {
 SWITCHES = (
     "bridge.users[0].may_set_priority",
     "nodesets[0].shared_with_pods",
+    "nodesets[0].pods_only",
     "nodesets[1].roll.in_maintenance",
     "nodesets[1].keep_machine",
     "nodesets[1].exclusive_cpus",
@@ -1315,7 +1316,7 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("bridge.users[0].user", "alcie", "bridge.users[0].user", "'alcie'", "did you mean 'alice'?"),
     ("bridge.users[0].uid", 2001, "bridge.users[0].uid", "2001", "remove this setting"),
     ("nodesets[0].shared_with_pods", False, "bridge", "no node may run pods",
-     "set 'shared_with_pods: true' in a nodeset"),
+     "set 'shared_with_pods: true' or 'pods_only: true' in a nodeset"),
     ("bridge.users", [{"namespace": "lab", "user": "alice"}] * 2, "bridge.users",
      "two entries are for lab/* as alice", "keep one"),
     ("cluster.kind", "moon", "cluster.kind", '"moon"',
@@ -3142,7 +3143,6 @@ def test_nodes_share_machines_with_pods_only_if_slurm_schedules_pods() -> None:
     [
         ("cpu_request", 1),
         ("exclusive_cpus", True),
-        ("gpus", {"type": "h100", "count": 8}),
         ("on_demand", {}),
         ("pod", {"resources": {"rdma/hca": 1}}),
         ("pod", {"hugepages": {"hugepages-2Mi": "1GiB"}}),
@@ -3153,6 +3153,48 @@ def test_nodes_that_share_machines_with_pods_reserve_nothing_else(field: str, va
 
     assert "cannot be combined with 'shared_with_pods: true'" in refused(
         BRIDGED, nodesets=[nodeset]
+    )
+
+
+PODS_ONLY: Values = {
+    **BRIDGED,
+    "nodesets": [{**_NODESET, "pods_only": True}, {**_NODESET, "name": "shared"}],
+    "bridge": {**BRIDGED["bridge"], "partition": None},
+}
+"""A stack with nodes that run only pods, and others."""
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("shared_with_pods", True),
+        ("cpu_request", 1),
+        ("on_demand", {}),
+        ("gpus", {"type": "h100", "count": 8, "shards": 2}),
+        ("gpus", {"type": "h100", "count": 8, "mig": {"1g.10gb": 8}}),
+    ],
+)
+def test_nodes_that_run_only_pods_reserve_nothing(field: str, value: Any) -> None:
+    nodeset = {**PODS_ONLY["nodesets"][0], field: value}
+
+    assert "cannot be combined with 'pods_only: true'" in refused(PODS_ONLY, nodesets=[nodeset])
+
+
+def test_nodes_that_run_only_pods_are_in_a_partition_of_their_own() -> None:
+    used = [{"name": "main", "nodesets": ["cpu"]}]
+    named = [{"name": "pods", "nodesets": ["shared"]}]
+
+    assert "'cpu': no jobs of users run on nodes with 'pods_only" in refused(
+        PODS_ONLY, partitions=used
+    )
+    assert "'pods': this name is reserved" in refused(PODS_ONLY, partitions=named)
+
+
+def test_long_checks_do_not_run_where_only_pods_run() -> None:
+    checks = [{"name": "cpu-memory", "nodesets": ["cpu"]}]
+
+    assert "no jobs of users run on nodes with 'pods_only" in refused(
+        PODS_ONLY, long_checks={"checks": checks}
     )
 
 
