@@ -80,6 +80,19 @@ def test_user_starts_no_program_in_the_job_of_a_pod(lab: Lab) -> None:
     assert lab.phase("train") == "Running"
 
 
+def test_ssh_to_a_node_enters_the_job_and_not_the_pods_job(lab: Lab) -> None:
+    job = lab.cluster.submit("~", "#!/bin/sh\nsleep 600", "--nodelist=cpu-0")
+    lab.cluster.wait_for_job(job, "RUNNING")
+    lab.create(
+        lab.manifest("newer", nodeSelector={"kubernetes.io/hostname": lab.machine_of("cpu-0")})
+    )
+    lab.wait_for("newer")
+
+    said = lab.cluster.run("ssh -o BatchMode=yes cpu-0 'echo $SLURM_JOB_ID'")
+
+    assert said.strip() == str(job)
+
+
 @pytest.mark.parametrize("minutes", [1])
 def test_time_limit_of_a_job_ends_its_pod(lab: Lab, minutes: int) -> None:
     lab.create(lab.manifest("train", annotations={"slurmstack.dev/timelimit": str(minutes)}))
