@@ -101,6 +101,7 @@ class Scheduler(Model):
     """Scheduling of jobs by slurmctld."""
 
     DEFAULTS: ClassVar[dict[str, str | int | bool]] = {
+        "batch_sched_delay": 1,
         "bf_continue": True,
         "bf_max_job_test": 1000,
         "bf_max_time": 60,
@@ -108,9 +109,10 @@ class Scheduler(Model):
         "max_rpc_cnt": 32,
         "nohold_on_prolog_fail": True,
     }
-    """Values from experience on large clusters. `defer_batch` is not among these values:
-    with it, the nodes of an ended job would stay idle for up to three seconds (batch_sched_delay)
-    while other jobs wait.
+    """Values from experience on large clusters. Slurm considers a new batch job only when
+    `batch_sched_delay` has passed, so this time is shorter here than Slurm's three seconds.
+    `defer_batch` is not among these values: with it, the nodes of an ended job would stay idle for
+    up to this time while other jobs wait.
 
     `max_rpc_cnt` is half the number of threads that answer RPCs: `conmgr_threads`, by default 64
     (source: slurm.conf(5), 24.11). The manual's entry for `max_rpc_cnt` still assumes 256 threads,
