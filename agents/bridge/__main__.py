@@ -25,7 +25,7 @@ from pathlib import Path
 
 from agents import labels, metrics
 from agents.bridge import wanted
-from agents.bridge.actions import Drain, Undrain
+from agents.bridge.actions import Drain, Submit, Undrain
 from agents.bridge.carry import Carrier
 from agents.bridge.cluster import Cluster
 from agents.bridge.lease import RENEW, Lease
@@ -45,8 +45,11 @@ USER = "slurm"
 """Only SlurmUser may submit jobs for other users."""
 INTERVAL = 1.0
 """Seconds until the next plan if Kubernetes reports no change."""
-PAUSE = 0.2
+PAUSE = 0.1
 """Least number of seconds between two plans."""
+FRESH = 3.0
+"""Seconds after a submission in which plans follow one another quickly, because Slurm starts most
+jobs within this time, and Kubernetes does not report it."""
 NODES = 15.0
 """Seconds between two lists of Slurm's nodes, whose machines rarely change."""
 PROBLEMS = (KubernetesError, SlurmError, WantedError)
@@ -76,6 +79,12 @@ class Bridge:
         self._listed: float | None = None
         self._failed: set[int] = set()
         """Jobs that had lost a node at the last plan."""
+        self._submitted = -FRESH
+        """When the last job was submitted, on a monotonic clock."""
+
+    def pause(self) -> float:
+        """Return the seconds until the next plan, if Kubernetes reports no change."""
+        return PAUSE if time.monotonic() - self._submitted < FRESH else INTERVAL
 
     def start_over(self) -> None:
         """Forget everything, because another pod may have acted in the meantime."""
@@ -91,6 +100,8 @@ class Bridge:
         carried = self._carrier.carry(made.actions, settings)
         self._memory = made.memory.refused(carried.refused, now)
         self.plans.done(time.monotonic() - begun, observed, carried, self._memory.refusals)
+        if any(isinstance(action, Submit) for action in carried.done):
+            self._submitted = time.monotonic()
         if any(isinstance(action, Drain | Undrain) for action in made.actions):
             self._listed = None
         for action in carried.done:
@@ -167,7 +178,7 @@ def main() -> int:
             acts = lease.is_held
             if acts:
                 _look(bridge)
-            changed.wait(INTERVAL)
+            changed.wait(bridge.pause())
         server.shutdown()
     _release(lease)
     return 0

@@ -25,7 +25,7 @@ trap 'exit 1' USR2
 sleep infinity &
 while :; do wait; done
 """
-_PREFIX: Final = "slurmstack:bridge:"
+PREFIX: Final = "slurmstack:bridge:"
 """Begin of the administrator's comment of the bridge's jobs."""
 
 
@@ -73,15 +73,15 @@ def job_request(
 
 
 def comment(gang: str, pods: int) -> str:
-    return _PREFIX + json.dumps({"gang": gang, "pods": pods})
+    return PREFIX + json.dumps({"gang": gang, "pods": pods})
 
 
 def read_comment(text: str) -> Mapping[str, Any] | None:
     """Return `gang` and `pods` from an administrator's comment, or None for another's job."""
-    if not text.startswith(_PREFIX):
+    if not text.startswith(PREFIX):
         return None
     try:
-        found: dict[str, Any] = json.loads(text.removeprefix(_PREFIX))
+        found: dict[str, Any] = json.loads(text.removeprefix(PREFIX))
     except ValueError:
         return None
     return found if found.keys() >= {"gang", "pods"} else None

@@ -1,8 +1,9 @@
 """Read the jobs of the bridge from Slurm.
 
-A list of all jobs can be larger than 10 MB. So the bridge reads the list only at its start and
-every minute. Otherwise, it asks for the states of its own jobs, and for the records of those whose
-state has changed.
+A list of all jobs can be larger than 50 MB. So the bridge reads the list only at its start, and
+when it does not know whether Slurm has accepted a job. Otherwise, it asks for the states of its own
+jobs, and for the records of those whose state has changed. It also reads each record again from
+time to time: while the state stays the same, a job may get another reason, or lose nodes.
 """
 
 import re
@@ -20,13 +21,14 @@ from agents.slurm.client import INVALID_JOB_ID
 from agents.slurm.dataparser import Flags, Time
 from agents.slurm.models import Record
 
-RELIST: Final = 60.0
-"""Seconds between two lists of all jobs."""
+AGAIN: Final = 60.0
+"""Seconds until a job is read again although its state has not changed."""
 REASON: Final = 2.0
-"""Seconds until a waiting job without a reason is read again. When Slurm gives it a reason, its
-state stays the same."""
-_READ_AGAIN: Final = 20
-"""Largest number of such jobs that are read at once."""
+"""Seconds until a new job is read again, because Slurm then usually has a reason why it waits."""
+PERIOD: Final = 1.0
+"""Least number of seconds between two times at which jobs are read again."""
+_AT_ONCE: Final = 10
+"""Largest number of jobs that are read again at one time."""
 _STATES: Final = 500
 """Largest number of jobs whose states are asked for in one request."""
 _GPUS: Final = re.compile(r"gpu(?::[^:(,]+)?:(\d+)\(")
@@ -58,24 +60,29 @@ class Records:
     def __init__(self, slurm: Client) -> None:
         self._slurm = slurm
         self._jobs: dict[int, Job] = {}
-        self._listed: float | None = None
-        self._unexplained: dict[int, float] = {}
-        """When to read a waiting job without a reason again, on the clock of `jobs`."""
+        self._is_listed = False
+        self._due: dict[int, float] = {}
+        """When to read a job again, on the clock of `jobs`."""
+        self._now = 0.0
+        self._reread = 0.0
+        """When jobs were last read again."""
 
     def jobs(self, now: float) -> dict[int, Job]:
         """Return all jobs of the bridge. `now` is a time of a monotonic clock in seconds."""
-        if self._listed is None or now - self._listed > RELIST:
-            found = map(_job, self._slurm.jobs_as(_Record))
-            self._jobs = {job.id: job for job in found if job}
-            self._listed = now
-        else:
+        self._now = now
+        if self._is_listed:
             self._refresh()
-            self._explain(now)
+            self._read_again()
+        else:
+            found = map(_job, self._slurm.jobs_containing(jobs.PREFIX, _Record))
+            self._jobs = {job.id: job for job in found if job}
+            self._due = dict.fromkeys(self._jobs, now + AGAIN)
+            self._is_listed = True
         return dict(self._jobs)
 
     def start_over(self) -> None:
         """Let the next call of `jobs` list all jobs."""
-        self._listed = None
+        self._is_listed = False
 
     def submit(self, request: JobRequest) -> int:
         """Submit a job, which the next call of `jobs` returns."""
@@ -89,6 +96,7 @@ class Records:
         job = _of(number, request.admin_comment or "", frozenset({"PENDING"}))
         if job:
             self._jobs[number] = replace(job, excluded=frozenset(request.excluded_nodes))
+            self._due[number] = self._now + REASON
         return number
 
     def exclude(self, number: int, nodes: frozenset[str]) -> None:
@@ -114,25 +122,31 @@ class Records:
             states |= self._slurm.job_states(live[begin : begin + _STATES])
         for number in live:
             if number not in states:
-                del self._jobs[number]
+                self._forget(number)
             elif states[number] != self._jobs[number].state:
                 self._read(number)
 
-    def _explain(self, now: float) -> None:
-        """Read some of the waiting jobs that had no reason a moment ago."""
-        silent = [job.id for job in self._jobs.values() if job.waits and not job.has_reason]
-        self._unexplained = {one: self._unexplained.get(one, now + REASON) for one in silent}
-        due = [number for number, when in self._unexplained.items() if when <= now]
-        for number in due[:_READ_AGAIN]:
-            self._read(number)
-            self._unexplained[number] = now + REASON
+    def _read_again(self) -> None:
+        """Read some of the jobs that were last read long ago."""
+        if self._now - self._reread < PERIOD:
+            return
+        self._reread = self._now
+        live = [number for number, job in self._jobs.items() if not job.has_ended]
+        for number in sorted(live, key=self._due.__getitem__)[:_AT_ONCE]:
+            if self._due[number] <= self._now:
+                self._read(number)
 
     def _read(self, number: int) -> None:
         job = self.current(number)
         if job:
             self._jobs[number] = job
+            self._due[number] = self._now + AGAIN
         else:
-            self._jobs.pop(number, None)
+            self._forget(number)
+
+    def _forget(self, number: int) -> None:
+        self._jobs.pop(number, None)
+        self._due.pop(number, None)
 
 
 def _job(record: _Record) -> Job | None:

@@ -69,7 +69,7 @@ def sample(seconds: float, cpus: int, namespace: str) -> Samples:
     def of_jobs() -> Counter[str]:
         """Return the CPUs of the jobs that are no pod's, by machine."""
         found: Counter[str] = Counter()
-        for job in slurm.jobs_as(Job):
+        for job in slurm.jobs_containing("", Job):
             if "RUNNING" in job.state and job.resources and not job.admin_comment:
                 for node in job.resources["nodes"]["allocation"]:
                     found[machines[node["name"]]] += node["cpus"]["count"]

@@ -9,7 +9,7 @@ import pytest
 
 from agents.bridge.jobs import comment
 from agents.bridge.observed import Share
-from agents.bridge.records import REASON, RELIST, Records
+from agents.bridge.records import AGAIN, PERIOD, REASON, Records
 from agents.slurm import Client, JobRequest, SlurmError
 
 RECORDED: dict[str, Any] = json.loads(
@@ -122,8 +122,8 @@ def test_ended_jobs_are_not_read_again() -> None:
     rest.asked.clear()
     assert made.jobs(1).keys() == {7}
     assert rest.asked == []
-    made.jobs(RELIST + 1)
-    assert rest.asked == ["jobs/"]
+    made.jobs(AGAIN + 1)
+    assert rest.asked == []
 
 
 def test_submitted_job_is_known_at_once() -> None:
@@ -136,18 +136,41 @@ def test_submitted_job_is_known_at_once() -> None:
     assert job.excluded == {"cpu-1"}
 
 
-def test_waiting_job_is_read_again_until_slurm_gives_a_reason() -> None:
+def test_new_job_is_soon_read_again() -> None:
     """Its state stays the same, but users want to know why their pods wait."""
-    rest = Rest(record(7, "PENDING", state_reason="None"))
+    rest = Rest()
     made = records(rest)
     made.jobs(0)
-    rest.jobs[7] = record(7, "PENDING", state_reason="Priority")
+    made.submit(REQUEST)
+    assert not made.jobs(PERIOD)[9].has_reason
+    rest.jobs[9] = record(9, "PENDING", state_reason="Priority")
 
-    made.jobs(0.5)
-    assert not made.jobs(1)[7].has_reason
+    assert made.jobs(PERIOD + REASON)[9].reason == "Priority"
+    assert rest.asked.count("job/9") == 1
+
+
+def test_job_that_has_lost_a_node_is_noticed_later() -> None:
+    """`scontrol update` takes a node from a running job without another state."""
+    rest = Rest(record(7))
+    made = records(rest)
+    assert made.jobs(0)[7].shares
+    rest.jobs[7] = record(7, job_resources=None)
+
+    assert made.jobs(1)[7].shares
+    assert not made.jobs(1 + AGAIN)[7].shares
+
+
+def test_only_some_jobs_are_read_again_at_a_time() -> None:
+    rest = Rest(*(record(number, "PENDING") for number in range(1, 31)))
+    made = records(rest)
+    made.jobs(0)
     rest.asked.clear()
-    assert made.jobs(0.6 + REASON)[7].reason == "Priority"
-    assert rest.asked.count("job/7") == 1
+
+    for moment in (AGAIN, AGAIN + PERIOD / 2, AGAIN + PERIOD, AGAIN + 2 * PERIOD):
+        made.jobs(moment)
+
+    read = [path for path in rest.asked if path.startswith("job/")]
+    assert len(read) == len(set(read)) == 30
 
 
 def test_states_of_many_jobs_are_asked_for_in_parts() -> None:

@@ -6,14 +6,21 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import Field
 
 from agents.slurm import Client, Fault, JobRequest, SlurmError
+from agents.slurm.models import Record
 
 JOB = JobRequest(name="check", script="#!/bin/sh\n", directory="/tmp")
 NO_NODES: dict[str, Any] = {"nodes": [], "errors": [], "warnings": []}
 DONE: dict[str, Any] = {"errors": [], "warnings": []}
 
 Reply = httpx.Response | Exception
+
+
+class Found(Record):
+    id: int = Field(validation_alias="job_id")
+    comment: str
 
 
 def ok(answer: dict[str, Any]) -> httpx.Response:
@@ -279,3 +286,22 @@ def test_cancelling_an_unknown_job_is_an_error() -> None:
 def test_cancelling_reports_an_error_in_the_status_of_the_job() -> None:
     with pytest.raises(SlurmError, match=r"DELETE job/4: refused by Slurm: .*Access denied"):
         Rest(cancelled(2002, "Access denied")).client().cancel(4)
+
+
+def test_only_records_with_a_text_are_parsed() -> None:
+    broken = {"job_id": "seven", "comment": "another's"}
+    rest = Rest(ok({"jobs": [broken, {"job_id": 8, "comment": "ours: 8"}], "errors": []}))
+
+    assert [job.id for job in rest.client().jobs_containing("ours:", Found)] == [8]
+
+
+def test_error_is_not_an_empty_list_of_records_with_a_text() -> None:
+    with pytest.raises(SlurmError, match="Unable to contact"):
+        Rest(*[failed(*NO_CONTROLLER)] * 9).client().jobs_containing("ours:", Found)
+
+
+def test_records_with_a_text_may_contain_bytes_that_are_not_text() -> None:
+    content = b'{"jobs": [{"job_id": 8, "comment": "ours: \xff"}], "errors": []}'
+    rest = Rest(httpx.Response(200, content=content))
+
+    assert [job.id for job in rest.client().jobs_containing("ours:", Found)] == [8]
