@@ -72,7 +72,8 @@ def measure(figures: Figures, cluster: Cluster) -> None:
         execute([sys.executable, "-m", "local", "up", "--stack", cluster.stack], timeout=1800)
         cluster.kubectl("create", "namespace", NAMESPACE)
         cluster.deploy("up")
-        cluster.wait_for_nodes(*(f"cpu-{ordinal}" for ordinal in range(MACHINES)), timeout=180)
+        nodes = [*(f"cpu-{ordinal}" for ordinal in range(MACHINES)), "jobs-0"]
+        cluster.wait_for_nodes(*nodes, timeout=180)
         pods = Pods(cluster)
         binding(figures, pods, cluster)
         latency(figures, pods, cluster)
@@ -159,6 +160,8 @@ def binding(figures: Figures, pods: Pods, cluster: Cluster) -> None:
             # The kubelets must not start these pods.
             pods.delete()
         pods.clear()
+        # The processes of the last jobs must not slow the next pods.
+        eventually("no job is left", lambda: not cluster.run("squeue --noheader"), 120)
         return found
 
     sides = [lambda scheduler=scheduler: took(scheduler) for scheduler in SCHEDULERS]
