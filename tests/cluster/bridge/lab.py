@@ -12,6 +12,7 @@ from tests.support.waiting import becomes, eventually
 NAMESPACE = "lab"
 ALL_PODS = "everything"
 """Namespace of which Slurm schedules all pods."""
+NODES = ("cpu-0", "cpu-1", "gpus-0")
 ONLY_PODS = "example.org/only-pods"
 """Label and taint of the machine on which only pods run."""
 SCHEDULER = "slurm-bridge"
@@ -125,7 +126,7 @@ class Lab:
         self.kubectl("delete", "jobs,pods", "--all", "--wait=false", check=False)
         self.cluster.run("scancel --me")
         becomes("the list of pods", lambda: list(self.pods()), [], 90)
-        self.cluster.wait_for_nodes("cpu-0", "cpu-1", timeout=60)
+        self.cluster.wait_for_nodes(*NODES, timeout=60)
 
     def machine_of(self, node: str) -> str:
         """Return the machine of a Slurm node."""

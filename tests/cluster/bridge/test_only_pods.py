@@ -17,7 +17,6 @@ TOLERATIONS = [{"key": ONLY_PODS, "operator": "Exists"}]
 @pytest.fixture
 def gpus(lab: Lab) -> Iterator[Lab]:
     """The machine of the node `gpus-0` has two GPUs."""
-    lab.cluster.wait_for_nodes("gpus-0")
     with lab.devices(GPU, number=2, nodes=("gpus-0",)):
         yield lab
         lab.clear()
