@@ -120,7 +120,8 @@ class Client:
     def jobs_containing(self, text: str, kind: type[R]) -> tuple[R, ...]:
         """Return the jobs whose records contain a text, with the fields of `kind`.
 
-        A list of 10,000 jobs has about 60 MB. This method parses only some of its records.
+        A record has about 5 kB, so a list of 10,000 jobs has about 50 MB. This method parses only
+        some of its records.
         """
         request, response = "GET jobs/", self._send("GET", "jobs/", None, repeat=True)
         try:

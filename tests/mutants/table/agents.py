@@ -583,4 +583,21 @@ FAULTS: Final = (
         f"{_UNIT}/bridge/test_admission.py"
         "::test_container_without_a_request_beside_others_has_a_small_one",
     ),
+    Fault(
+        "a large pod goes where only small pods fit",
+        "agents",
+        "agents/bridge/fit.py",
+        "spec.tolerations, size, volumes.terms)",
+        "spec.tolerations, volumes.terms)",
+        f"{_UNIT}/bridge/test_plan.py"
+        "::test_pods_that_want_different_machines_are_judged_one_by_one",
+    ),
+    Fault(
+        "a pod loses its job while the job's prolog runs",
+        "agents",
+        "agents/bridge/observed.py",
+        'return "RUNNING" in self.state and not self.is_ending\n',
+        'return self.state == {"RUNNING"}\n',
+        f"{_UNIT}/bridge/test_plan.py::test_pod_keeps_its_job_while_the_prolog_runs",
+    ),
 )

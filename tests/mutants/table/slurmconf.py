@@ -28,8 +28,8 @@ FAULTS: Final = (
         "jobs may use all memory of a node's pod",
         "slurmconf",
         _NODES,
-        "return min(nodeset.memory // 8, 4096)",
-        "return 0",
+        "else min(nodeset.memory // 8, 4096)",
+        "else 0",
         f"{_UNIT}/test_slurmconf.py::test_slurm_offers_less_memory_than_the_pod_may_use",
     ),
     Fault(

@@ -155,6 +155,13 @@ def test_job_without_pods_is_cancelled() -> None:
         assert isinstance(cancel, Cancel)
 
 
+def test_pod_keeps_its_job_while_the_prolog_runs() -> None:
+    """Slurm has allocated the nodes, so the pod can start."""
+    (bind,) = planned(linked(), jobs=(job("CONFIGURING", "RUNNING"),))
+
+    assert isinstance(bind, Bind)
+
+
 # --- When the job runs ---------------------------------------------------------------------------
 
 
