@@ -140,6 +140,7 @@ class Bridge:
             },
             frozenset(name for name, node in self._slurm_nodes.items() if "DOWN" in node.state),
             self.nodes.starting(),
+            self.nodes.restarted(),
         )
 
 

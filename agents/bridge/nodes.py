@@ -22,6 +22,10 @@ RECENT = 10.0
 """Seconds after its last question for which a node counts as waiting. It asks every second."""
 
 
+SETTLE = 15.0
+"""Seconds after the start of slurmd in which slurmctld may still know its former address."""
+
+
 class Nodes:
     """All methods may be called from several threads at the same time."""
 
@@ -33,6 +37,8 @@ class Nodes:
         """Machine of each node."""
         self._starting: dict[str, float] = {}
         """When a node last asked whether it may start on a machine, on a monotonic clock."""
+        self._allowed: dict[str, float] = {}
+        """When a node was last allowed to start on a machine, on a monotonic clock."""
         self._freed: set[tuple[int, str]] = set()
         """Jobs and machines to which the bridge binds no more pods."""
         self._bound: dict[int, set[str]] = defaultdict(set)
@@ -78,6 +84,7 @@ class Nodes:
         with self._lock:
             if is_free:
                 self._starting.pop(machine, None)
+                self._allowed[machine] = time.monotonic()
             else:
                 self._starting[machine] = time.monotonic()
         return is_free
@@ -88,6 +95,14 @@ class Nodes:
         with self._lock:
             return frozenset(
                 machine for machine, asked in self._starting.items() if now - asked < RECENT
+            )
+
+    def restarted(self) -> frozenset[str]:
+        """Return the machines on which slurmd has just started."""
+        now = time.monotonic()
+        with self._lock:
+            return frozenset(
+                machine for machine, when in self._allowed.items() if now - when < SETTLE
             )
 
     def bind(self, job: int, pod: Pod, machine: str, request: Callable[[], object]) -> bool:

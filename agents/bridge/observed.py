@@ -150,3 +150,5 @@ class Observed:
     """Nodes that are DOWN, so that Slurm has freed their jobs without an epilog."""
     starting: frozenset[str] = frozenset()
     """Machines on which the pod of a node starts. The jobs of its predecessor are dead."""
+    restarted: frozenset[str] = frozenset()
+    """Machines on which slurmd has just started."""

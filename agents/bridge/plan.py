@@ -188,11 +188,17 @@ class _Planner:
         if joining:
             return  # the next plan continues, when the pods are linked
         if not present:
-            yield self._end(job, linked)
+            # slurmctld would send the end of the job to the former address of slurmd, and repeat it
+            # only after minutes.
+            if not any(self._has_restarted(node) for node in job.shares):
+                yield self._end(job, linked)
         elif job.waits:
             yield from self._of_waiting_job(job, present)
         else:
             yield from self._of_running_job(job, present)
+
+    def _has_restarted(self, node: str) -> bool:
+        return self._observed.homes.get(node) in self._observed.restarted
 
     def _end(self, job: Job, stopped: Sequence[Pod]) -> Action:
         if job.waits or not any(pod.machine for pod in stopped):

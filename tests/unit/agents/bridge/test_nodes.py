@@ -198,5 +198,7 @@ def test_bridge_knows_on_which_machines_nodes_wait(cluster: Cluster) -> None:
     assert made.starting() == {"node-1"}
 
     cluster.pods.clear()
+    assert made.restarted() == set()
     assert made.may_start("node-1")
     assert made.starting() == set()
+    assert made.restarted() == {"node-1"}

@@ -443,6 +443,20 @@ def test_pods_leave_before_a_node_starts_again() -> None:
     assert "c" not in evicted
 
 
+def test_job_ends_only_when_slurmctld_knows_the_new_address_of_its_node() -> None:
+    """slurmctld would send the end to the former address, and repeat it only after minutes."""
+    stopped = linked(machine="m-0", has_stopped=True)
+
+    def ends(*restarted: str) -> bool:
+        jobs, homes = {7: job("RUNNING")}, {"n-0": "m-0"}
+        observed = Observed((stopped,), jobs, {}, homes, restarted=frozenset(restarted))
+        return any(isinstance(one, Finish) for one in plan(observed, NOW).actions)
+
+    assert not ends("m-0")
+    assert ends("m-1")
+    assert ends()
+
+
 def test_pods_stay_if_their_nodes_run_no_further_pods() -> None:
     """For example, an edit of the settings has removed `shared_with_pods`."""
     running, jobs = linked(machine="m-0"), {7: job("RUNNING")}
