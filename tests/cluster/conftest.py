@@ -36,7 +36,7 @@ def _explained(item: pytest.Function) -> Generator[None, None, None]:
 
 @pytest.fixture(scope="session")
 def deployed(request: pytest.FixtureRequest) -> Deployed:
-    """Return a context manager that deploys a stack of two Slurm nodes.
+    """Return a context manager that deploys a stack, and waits until all its nodes are idle.
 
     It removes the stack afterwards, unless the option --keep is set.
     """
@@ -53,7 +53,7 @@ def deployed(request: pytest.FixtureRequest) -> Deployed:
                     raise
             # Wait, because a stack that an earlier run kept may still have outdated pods.
             stack.wait_for_rollouts()
-            stack.wait_for_nodes("cpu-0", "cpu-1", timeout=120)
+            stack.wait_for_nodes(*stack.wanted_nodes(), timeout=120)
             request.config.stash[_LAST] = stack
             yield stack
         finally:

@@ -17,6 +17,7 @@ from docker.models.containers import Container
 
 from agents.kubernetes import Api
 from components import conventions as c
+from components.settings import read_stack
 from local import deploy
 from local.paths import ROOT
 from tests.support import kube, shell
@@ -121,6 +122,11 @@ class Cluster:
         return str(
             next(pod for pod in workers if pod["spec"]["nodeName"] == machine)["metadata"]["name"]
         )
+
+    def wanted_nodes(self) -> list[str]:
+        """Return the names of the nodes in the settings of the stack."""
+        settings = read_stack(self.stack, ROOT)
+        return [node for nodeset in settings.nodesets for node in settings.nodes(nodeset)]
 
     def wait_for_nodes(self, *names: str, timeout: float = 90) -> None:
         becomes("the state of each node", self.nodes, dict.fromkeys(names, "idle"), timeout)
