@@ -209,7 +209,8 @@ class Bridge(TypedDict):
     default_memory: NotRequired[Input[str]]
     """MiB of memory of each container that has neither a request nor a limit."""
     partition: NotRequired[Input[str]]
-    """Partition of pods whose annotations name none; by default Slurm's default partition."""
+    """Partition of pods whose annotations name none; by default 'pods', if a nodeset has 'pods_only',
+    or else Slurm's default partition."""
     users: Input[Sequence[Input["PodUser"]]]
     """Which pods act as which users. All other pods with `scheduler` are refused."""
     replicas: NotRequired[Input[int]]
@@ -805,8 +806,8 @@ class Nodeset(TypedDict):
     """Let pods that Slurm schedules ('bridge') run on the machines of these nodes, beside the jobs.
     The nodes' own pods then reserve only a little in Kubernetes, and each needs its own machine."""
     pods_only: NotRequired[Input[bool]]
-    """Like `shared_with_pods`, but no jobs of users run on these nodes. They are in the partition
-    'pods', and their own pods reserve no GPUs, so that the pods of users can use them."""
+    """Like `shared_with_pods`, but no jobs of users run on these nodes. They are only in the
+    partition 'pods', and their own pods reserve no GPUs, so that the pods of users can use them."""
     memory: Input[str]
     """Memory of a node, such as '16GiB'; also the memory limit of its pod. A part is reserved for
     Slurm's daemons."""

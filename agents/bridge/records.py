@@ -24,7 +24,7 @@ from agents.slurm.models import Record
 AGAIN: Final = 60.0
 """Seconds until a job is read again although its state has not changed."""
 REASON: Final = 2.0
-"""Seconds until a new job is read again, because Slurm then usually has a reason why it waits."""
+"""Seconds until a new job is read again, until Slurm has a reason why it waits."""
 PERIOD: Final = 1.0
 """Least number of seconds between two times at which jobs are read again."""
 _AT_ONCE: Final = 10
@@ -140,7 +140,8 @@ class Records:
         job = self.current(number)
         if job:
             self._jobs[number] = job
-            self._due[number] = self._now + AGAIN
+            is_new = job.waits and not job.has_reason
+            self._due[number] = self._now + (REASON if is_new else AGAIN)
         else:
             self._forget(number)
 

@@ -163,8 +163,8 @@ class Nodeset(Model):
     """Let pods that Slurm schedules ('bridge') run on the machines of these nodes, beside the jobs.
     The nodes' own pods then reserve only a little in Kubernetes, and each needs its own machine."""
     pods_only: bool = False
-    """Like `shared_with_pods`, but no jobs of users run on these nodes. They are in the partition
-    'pods', and their own pods reserve no GPUs, so that the pods of users can use them."""
+    """Like `shared_with_pods`, but no jobs of users run on these nodes. They are only in the
+    partition 'pods', and their own pods reserve no GPUs, so that the pods of users can use them."""
     memory: Annotated[MemoryMiB, at_least(_LEAST_MEMORY)]
     """Memory of a node, such as '16GiB'; also the memory limit of its pod. A part is reserved for
     Slurm's daemons."""

@@ -41,27 +41,24 @@ def wanted_bridge(settings: Settings) -> str:
 
 
 def _partition(bridge: Bridge, settings: Settings) -> str | None:
-    """Return the partitions of pods whose annotations name none. None: Slurm's default partition.
-
-    Slurm starts a job with several partitions where it can start first.
-    """
-    if not _only_for_pods(settings):
-        return bridge.partition
-    shared = any(nodeset.shared_with_pods for nodeset in settings.nodesets)
-    default = next((queue.name for queue in settings.queues() if queue.default), None)
-    chosen = bridge.partition or (default if shared else None)
-    return f"{chosen},{c.PODS_PARTITION}" if chosen else c.PODS_PARTITION
+    """Return the partition of pods whose annotations name none. None: Slurm's default partition."""
+    return bridge.partition or (c.PODS_PARTITION if _has_partition(settings) else None)
 
 
-def _only_for_pods(settings: Settings) -> list[str]:
-    return sorted(nodeset.name for nodeset in settings.nodesets if nodeset.pods_only)
+def _has_partition(settings: Settings) -> bool:
+    """Return whether pods have a partition of their own: some nodes are in no other partition."""
+    return any(nodeset.pods_only for nodeset in settings.nodesets)
 
 
 def pods_partition_lines(settings: Settings) -> list[str]:
-    """Return the line of slurm.conf for the partition of nodes that run only pods."""
-    nodesets = _only_for_pods(settings)
-    if not nodesets:
+    """Return the line of slurm.conf for the partition of all nodes that run pods.
+
+    A job of a pod should be in one partition. If it were in several, and could never run in one of
+    them, slurmctld would hold it forever.
+    """
+    if not _has_partition(settings):
         return []
+    nodesets = sorted(nodeset.name for nodeset in settings.nodesets if nodeset.runs_pods)
     parameters = {
         "PartitionName": c.PODS_PARTITION,
         "Nodes": ",".join(nodesets),
@@ -79,7 +76,7 @@ def job_submit(settings: Settings, root: Path = Path()) -> str:
     """
     chosen = settings.slurm.job_submit_lua
     site = text_of("slurm.job_submit_lua", chosen, root) if chosen else ""
-    if not _only_for_pods(settings):
+    if not _has_partition(settings):
         return site
     values = {"site": site, "partition": c.PODS_PARTITION, "slurm_id": c.SLURM_ID}
     return render("job_submit.lua", values)

@@ -71,7 +71,7 @@ def test_jobs_of_users_are_refused_where_only_pods_run(lab: Lab) -> None:
     ):
         answer = lab.cluster.ssh(command, check=False, timeout=60)
         assert answer.returncode != 0
-        assert "only pods run in the partition 'pods'" in answer.stderr
+        assert "only pods may use the partition 'pods'" in answer.stderr
 
 
 def test_script_of_the_site_still_judges_jobs(lab: Lab) -> None:

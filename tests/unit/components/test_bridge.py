@@ -141,20 +141,22 @@ def test_only_the_bridge_submits_jobs_to_nodes_that_run_only_pods() -> None:
 
     assert "gpus" not in dict(word.split("=", 1) for word in main.split())["Nodes"].split(",")
     words = dict(word.split("=", 1) for word in pods.split())
-    assert (words["Nodes"], words["Default"]) == ("gpus", "NO")
+    assert (words["Nodes"], words["Default"]) == ("cpu,gpus", "NO")
     assert "JobSubmitPlugins=lua" in lines
 
 
-def test_pods_run_on_both_kinds_of_nodes_by_default() -> None:
+def test_pods_use_one_partition_with_all_nodes_that_run_pods() -> None:
+    """slurmctld holds a job forever that can never run in one of its partitions."""
+
     def partition(edit: Callable[[Object], None]) -> str | None:
         return Wanted.model_validate_json(wanted_bridge(settings(edit))).partition
 
-    def alone(values: Object) -> None:
+    def chosen(values: Object) -> None:
         only_for_pods(values)
-        values["nodesets"][0]["shared_with_pods"] = False
+        values["bridge"] = {**BRIDGE, "partition": "main"}
 
-    assert partition(only_for_pods) == "main,pods"
-    assert partition(alone) == "pods"
+    assert partition(only_for_pods) == "pods"
+    assert partition(chosen) == "main"
 
 
 def test_node_that_runs_only_pods_leaves_the_gpus_to_them(

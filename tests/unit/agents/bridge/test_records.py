@@ -142,11 +142,13 @@ def test_new_job_is_soon_read_again() -> None:
     made = records(rest)
     made.jobs(0)
     made.submit(REQUEST)
-    assert not made.jobs(PERIOD)[9].has_reason
+    rest.jobs[9] = record(9, "PENDING", state_reason="None")
+    assert not made.jobs(REASON)[9].has_reason
     rest.jobs[9] = record(9, "PENDING", state_reason="Priority")
 
-    assert made.jobs(PERIOD + REASON)[9].reason == "Priority"
-    assert rest.asked.count("job/9") == 1
+    assert made.jobs(2 * REASON)[9].reason == "Priority"
+    assert made.jobs(3 * REASON)[9].reason == "Priority"
+    assert rest.asked.count("job/9") == 2
 
 
 def test_job_that_has_lost_a_node_is_noticed_later() -> None:
