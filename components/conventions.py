@@ -371,8 +371,8 @@ FEATURE_ON_DEMAND: Final = "on-demand"
 FEATURE_PODS: Final = "pods"
 """Slurm feature of all nodes whose machines also run pods that Slurm schedules."""
 PODS_PARTITION: Final = "pods"
-"""Partition of all nodes that run pods, if some run only pods. Only the bridge may submit jobs to it
-(components/slurmconf/job_submit.lua.j2)."""
+"""Partition of all nodes that run pods, if some run only pods. Only the bridge may submit jobs to
+it (components/slurmconf/job_submit.lua.j2)."""
 PODS_RUN: Final = "/run/slurmstack/pods"
 """Folder on workers with a file for each job that holds resources for pods. spank/chroot.c reads
 it, and lets no user start programs in such a job."""

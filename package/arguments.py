@@ -209,8 +209,8 @@ class Bridge(TypedDict):
     default_memory: NotRequired[Input[str]]
     """MiB of memory of each container that has neither a request nor a limit."""
     partition: NotRequired[Input[str]]
-    """Partition of pods whose annotations name none; by default 'pods', if a nodeset has 'pods_only',
-    or else Slurm's default partition."""
+    """Partition of pods whose annotations name none; by default 'pods', if a nodeset has
+    'pods_only', or else Slurm's default partition."""
     users: Input[Sequence[Input["PodUser"]]]
     """Which pods act as which users. All other pods with `scheduler` are refused."""
     replicas: NotRequired[Input[int]]

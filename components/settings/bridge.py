@@ -53,8 +53,8 @@ class Bridge(Model):
     default_memory: MemoryMiB = Field("512MiB", validate_default=True)
     """MiB of memory of each container that has neither a request nor a limit."""
     partition: DnsLabel | None = None
-    """Partition of pods whose annotations name none; by default 'pods', if a nodeset has 'pods_only',
-    or else Slurm's default partition."""
+    """Partition of pods whose annotations name none; by default 'pods', if a nodeset has
+    'pods_only', or else Slurm's default partition."""
     users: Annotated[tuple[PodUser, ...], Field(min_length=1)]
     """Which pods act as which users. All other pods with `scheduler` are refused."""
     replicas: Annotated[int, Field(ge=1, le=3), Number] = 1
