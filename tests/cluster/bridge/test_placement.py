@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.bridge.lab import Lab
-from tests.support.waiting import becomes
+from tests.support.waiting import becomes, eventually
 
 GANG: dict[str, Any] = {
     "labels": {"slurmstack.dev/gang": "mpi"},
@@ -59,6 +59,24 @@ def test_pods_of_a_gang_start_together_or_not_at_all(lab: Lab) -> None:
     for name in ("one", "two"):
         lab.wait_for(name)
     assert lab.machine("one") != lab.machine("two")
+
+
+def test_gang_starts_when_its_second_machine_returns(lab: Lab) -> None:
+    """While too few nodes are allowed, Slurm says that the job can never run."""
+    blocking = [lab.holds(node, 2) for node in ("cpu-0", "cpu-1")]
+    annotations = {**GANG["annotations"], "slurmstack.dev/cpu-per-task": "2"}
+    names, machine = ("one", "two"), lab.machine_of("cpu-1")
+    for name in names:
+        lab.create(lab.manifest(name, labels=GANG["labels"], annotations=annotations))
+    job = lab.job("one")
+    with lab.cluster.cordoned(machine):
+        eventually("the job excludes the node", lambda: "cpu-1" in lab.shown(job, "ExcNodeList")[0])
+        for one in blocking:
+            lab.cluster.run(f"scancel {one}")
+        eventually("Slurm has tried to start it", lambda: lab.shown(job, "Reason") != ["Resources"])
+        time.sleep(5)
+    for name in names:
+        lab.wait_for(name, timeout=90)
 
 
 def test_part_of_a_gang_gets_no_job(lab: Lab) -> None:

@@ -146,7 +146,7 @@ def test_only_the_bridge_submits_jobs_to_nodes_that_run_only_pods() -> None:
 
 
 def test_pods_use_one_partition_with_all_nodes_that_run_pods() -> None:
-    """slurmctld holds a job forever that can never run in one of its partitions."""
+    """Slurm gives a wrong reason for a waiting job that can never run in one of its partitions."""
 
     def partition(edit: Callable[[Object], None]) -> str | None:
         return Wanted.model_validate_json(wanted_bridge(settings(edit))).partition
