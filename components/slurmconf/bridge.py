@@ -53,8 +53,8 @@ def _has_partition(settings: Settings) -> bool:
 def pods_partition_lines(settings: Settings) -> list[str]:
     """Return the line of slurm.conf for the partition of all nodes that run pods.
 
-    A pod's job is in one partition. If it were in several, and could never run in one of them, Slurm
-    would say that its constraints are bad while it waits for the others.
+    A pod's job is in one partition. If it were in several, and could never run in one of them,
+    Slurm would say that its constraints are bad while it waits for the others.
     """
     if not _has_partition(settings):
         return []
