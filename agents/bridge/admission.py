@@ -24,7 +24,7 @@ _LEAST: Final = Decimal("0.1")
 def patch(pod: Object, namespace: str, wanted: Wanted) -> list[Object]:
     """Return the changes of a new pod as a JSON patch (RFC 6902).
 
-    Raises `ValueError` if the pod has a quantity in an unknown format.
+    Raises `ValueError` if the pod has an unusable quantity, or a limit of 0.
     """
     spec: Object = pod["spec"]
     changed: Object = {}
@@ -58,6 +58,8 @@ def _wished_cpus(pod: Object) -> int:
 
 def _limited(spec: Object, defaults: _Defaults) -> Object:
     """Return the fields of a pod's spec with limits for CPUs and memory."""
+    for one in (spec, *spec["containers"], *(spec.get("initContainers") or [])):
+        quantities.refuse_zero((one.get("resources") or {}).get("limits") or {})
     own = spec.get("resources") or {}
     asked, limits = own.get("requests") or {}, own.get("limits") or {}
     of_pod = {name: limits.get(name, asked.get(name)) for name in ("cpu", "memory")}
@@ -126,11 +128,12 @@ def _with(container: Object, size: Size) -> Object:
 
 
 def _asked(container: Object, name: str, default: Decimal) -> Decimal:
-    """Return what Slurm counts for a container: its limit, or else its request."""
+    """Return what Slurm counts for a container: its limit, or else its request. A request of 0 is
+    like none: with an equal limit, the container would have no limit."""
     own = container.get("resources") or {}
     for field in ("limits", "requests"):
         if name in (own.get(field) or {}):
-            return quantities.parse(own[field][name])
+            return quantities.parse(own[field][name]) or default
     return default
 
 
@@ -144,4 +147,5 @@ def _is_sidecar(container: Object) -> bool:
 
 def _text(name: str, amount: Decimal) -> str:
     """Return an amount as a quantity of Kubernetes: thousandths of CPUs, or bytes."""
-    return f"{int(amount * 1000)}m" if name == "cpu" else str(int(amount))
+    # At least 1: 0 would be no limit.
+    return f"{max(1, int(amount * 1000))}m" if name == "cpu" else str(max(1, int(amount)))

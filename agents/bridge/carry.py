@@ -39,6 +39,10 @@ _PLACED = "PodScheduled"
 """Type of the condition that says whether, and why not, a pod has a machine."""
 
 
+_ERRORS = (ArithmeticError, KubernetesError, SlurmError, TypeError, ValueError)
+"""Errors of an action. The pod of one user must not stop the bridge for all others."""
+
+
 @dataclass(frozen=True)
 class Carried:
     """Results of the actions of a plan."""
@@ -86,23 +90,19 @@ class Carrier:
             if not self._may_act():
                 break
             try:
-                self._do(action, wanted)
-                done.append(action)
-            except KubernetesError as error:
-                if error.status is None:
-                    raise
-                if not error.is_overtaken:
-                    failed.append((action, str(error)))
-            except SlurmError as error:
-                if error.fault is not Fault.SLURM:
-                    raise
-                failed.append((action, str(error)))
-                if isinstance(action, Submit):
-                    self._tell_refusal(action, error)
+                if self._do(action, wanted):
+                    done.append(action)
+            except _ERRORS as error:
+                text = _failure(error)
+                if text:
+                    failed.append((action, text))
+                if text and isinstance(action, Submit):
                     refused.append(action.gang)
+                    self._tell_refusal(action, text)
         return Carried(tuple(done), tuple(failed), tuple(refused))
 
-    def _do(self, action: Action, wanted: Wanted) -> None:
+    def _do(self, action: Action, wanted: Wanted) -> bool:
+        """Carry out an action. Return whether all of it was done."""
         match action:
             case Submit(gang, request, members, excluded):
                 self._records.submit(
@@ -119,10 +119,11 @@ class Carrier:
             case Undrain(node):
                 self._slurm.undrain(node)
             case Bind(job, places):
-                for pod, machine in places:
-                    self._bind(job, pod, machine)
+                bound = [self._bind(job, pod, machine) for pod, machine in places]
+                return all(bound)
             case _:
                 self._change_pod(action)
+        return True
 
     def _change_pod(self, action: OfPod) -> None:
         match action:
@@ -144,16 +145,16 @@ class Carrier:
             case Refuse(pod, text):
                 self._refuse(pod, text)
 
-    def _tell_refusal(self, action: Submit, error: SlurmError) -> None:
+    def _tell_refusal(self, action: Submit, text: str) -> None:
         for pod in action.members:
-            if pod.said != str(error):
-                self._refuse(pod, str(error))
+            if pod.said != text:
+                self._refuse(pod, text)
 
     def _refuse(self, pod: Pod, text: str) -> None:
         self._set_condition(pod, _PLACED, "False", "RefusedBySlurm", text)
         self._event(pod, "FailedScheduling", text)
 
-    def _bind(self, job: int, pod: Pod, machine: str) -> None:
+    def _bind(self, job: int, pod: Pod, machine: str) -> bool:
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -161,7 +162,7 @@ class Carrier:
             "target": {"apiVersion": "v1", "kind": "Node", "name": machine},
         }
         path = f"{_path(pod)}/binding"
-        self._nodes.bind(job, pod, machine, lambda: self._api.ask("POST", path, body))
+        return self._nodes.bind(job, pod, machine, lambda: self._api.ask("POST", path, body))
 
     def _place(self, pod: Pod, claim: str, machine: str) -> None:
         path = f"/api/v1/namespaces/{pod.namespace}/persistentvolumeclaims/{claim}"
@@ -204,6 +205,22 @@ class Carrier:
             "count": 1,
         }
         self._api.ask("POST", f"/api/v1/namespaces/{pod.namespace}/events", body)
+
+
+def _failure(error: Exception) -> str:
+    """Return what to report about an action, or "" if another change has overtaken it.
+
+    Raises the error if a service does not answer.
+    """
+    if isinstance(error, KubernetesError):
+        if error.status is None:
+            raise error
+        return "" if error.is_overtaken else str(error)
+    if isinstance(error, SlurmError):
+        if error.fault is not Fault.SLURM:
+            raise error
+        return str(error)
+    return repr(error)
 
 
 def _path(pod: Pod) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from agents import labels
-from agents.bridge import size, wishes
+from agents.bridge import quantities, size, wishes
 from agents.bridge.fit import Machine, why_unsupported
 from agents.bridge.gangs import (
     GangError,
@@ -170,6 +170,7 @@ def pod(
         owner = identity(item, wished, wanted)
         needed = needs(item, volumes) if not spec.node_name else Needs()
         sizes = size.requested(spec), size.allowed(spec)
+        refuse_large(sizes)
         request = Request(member.name, owner, wished, spec, *sizes, needed)
         # Pods of different users have different jobs, even if they say that they are one gang.
         gang, members = f"{member.key}/{owner.user}/{owner.account or ''}", member.size
@@ -197,6 +198,16 @@ def pod(
         finalizers=tuple(meta.finalizers),
         said=placed.message if placed else "",
     )
+
+
+def refuse_large(sizes: Iterable[Amounts]) -> None:
+    """Refuse more CPUs than a task in Slurm can have. Raises `ValueError`."""
+    cpus = max(one.get("cpu", quantities.NOTHING) for one in sizes)
+    if cpus > wishes.MOST_CPUS:
+        raise ValueError(
+            f"the pod may use {cpus:f} CPUs: expected at most {wishes.MOST_CPUS}, as in Slurm; "
+            "lower its requests and limits"
+        )
 
 
 # --- Machines ------------------------------------------------------------------------------------

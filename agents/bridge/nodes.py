@@ -62,7 +62,7 @@ class Nodes:
         Raises `SlurmError` or `KubernetesError` if this is unknown.
         """
         record = self._records.current(job)
-        if record and not record.is_over and node in record.shares:
+        if record and (record.waits or (not record.is_over and node in record.shares)):
             return False
         machine = self._machines.get(node)
         with self._lock:

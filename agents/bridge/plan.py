@@ -267,6 +267,9 @@ class _Planner:
             return
         for node in misfits:
             self.misfits[job.gang, node] = self._now + MISFIT
+        if not misfits:
+            # Another job would have the same nodes.
+            self.refusals[job.gang] = self._now + REFUSAL
         yield from self._give_back(job, unbound, why)
 
     def _start(self, job: Job, places: Sequence[tuple[Pod, str]]) -> Iterator[Action]:

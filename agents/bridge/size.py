@@ -27,7 +27,10 @@ def requested(spec: Spec) -> Amounts:
 
 
 def allowed(spec: Spec) -> Amounts:
-    """Return what a pod may use: its limits, and its requests where it has no limits."""
+    """Return what a pod may use: its limits, and its requests where it has no limits.
+
+    Raises `ValueError` for a limit of 0.
+    """
     return _at_once(spec, _limits)
 
 
@@ -68,6 +71,7 @@ def _requests(resources: Resources) -> Amounts:
 
 
 def _limits(resources: Resources) -> Amounts:
+    quantities.refuse_zero(resources.limits)
     return parsed({**resources.requests, **resources.limits})
 
 

@@ -16,6 +16,13 @@ PREFIXES: Final = ("slurmjob.slinky.slurm.net/", f"{DOMAIN}/")
 """Prefixes of the annotations. If both occur with the same name, the last one applies."""
 
 
+MOST_CPUS: Final = 65_533
+"""Largest number of CPUs of a task in Slurm (16 bits, without NO_VAL16 and INFINITE16)."""
+_MOST: Final = 2**32 - 3
+"""Largest number in Slurm (32 bits, without NO_VAL and INFINITE)."""
+_DIGITS: Final = 10
+
+
 class WishError(Exception):
     """An annotation is unusable. The message is one line: name, value, expectation, remedy."""
 
@@ -59,6 +66,8 @@ def _text(value: str) -> str:
 def _number(value: str) -> int:
     if not value.isascii() or not value.isdecimal():
         raise ValueError("expected a whole number, such as '5'")
+    if len(value) > _DIGITS or int(value) > _MOST:
+        raise ValueError(f"expected at most {_MOST}")
     return int(value)
 
 
@@ -76,7 +85,22 @@ def _truth(value: str) -> bool:
 
 
 def _cpus(value: str) -> int:
-    return max(1, quantities.whole(quantities.parse(value)))
+    cpus = quantities.whole(quantities.parse(value))
+    if cpus > MOST_CPUS:
+        raise ValueError(f"expected at most {MOST_CPUS}")
+    return max(1, cpus)
+
+
+def _constraint(value: str) -> str:
+    depth = 0
+    for character in value:
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth < 0:
+            break
+    if depth:
+        # The bridge adds a feature outside of parentheses.
+        raise ValueError("expected a closing parenthesis for each opening one")
+    return _text(value)
 
 
 def _memory(value: str) -> int:
@@ -85,7 +109,7 @@ def _memory(value: str) -> int:
 
 _READERS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "account": ("account", _text),
-    "constraints": ("constraints", _text),
+    "constraints": ("constraints", _constraint),
     "cpu-per-task": ("cpus_per_task", _cpus),
     "exclusive": ("exclusive", _truth),
     "gres": ("gres", _text),

@@ -78,7 +78,13 @@ def job_submit(settings: Settings, root: Path = Path()) -> str:
     site = text_of("slurm.job_submit_lua", chosen, root) if chosen else ""
     if not _has_partition(settings):
         return site
-    values = {"site": site, "partition": c.PODS_PARTITION, "slurm_id": c.SLURM_ID}
+    default = next((queue.name for queue in settings.queues() if queue.default), "")
+    values = {
+        "site": site,
+        "partition": c.PODS_PARTITION,
+        "default": default,
+        "slurm_id": c.SLURM_ID,
+    }
     return render("job_submit.lua", values)
 
 

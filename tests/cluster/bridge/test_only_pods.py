@@ -3,6 +3,7 @@
 The kubelet believes that the machine has GPUs. The pods get no devices.
 """
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -72,6 +73,24 @@ def test_jobs_of_users_are_refused_where_only_pods_run(lab: Lab) -> None:
         answer = lab.cluster.ssh(command, check=False, timeout=60)
         assert answer.returncode != 0
         assert "only pods may use the partition 'pods'" in answer.stderr
+
+
+def test_reservation_lets_no_job_of_a_user_run_where_only_pods_run(lab: Lab) -> None:
+    """Slurm would take the partition of the reservation for a job without a partition."""
+    reservation = (
+        *("scontrol", "create", "reservation", "reservationname=only", "users=researcher"),
+        *("partition=pods", "nodes=gpus-0", "starttime=now", "duration=5"),
+    )
+    lab.cluster.operate(*reservation)
+    try:
+        submit = "sbatch --reservation=only --output=/dev/null --wrap='sleep 60'"
+        said = lab.cluster.ssh(f"{submit}; {submit} --partition=pods", check=False, timeout=60)
+        time.sleep(4)
+        assert "only pods may use the partition" in said.stderr
+        assert "gpus-0" not in lab.cluster.run("squeue --noheader --states=RUNNING --format=%N")
+    finally:
+        lab.clear()
+        lab.cluster.operate("scontrol", "delete", "reservationname=only")
 
 
 def test_script_of_the_site_still_judges_jobs(lab: Lab) -> None:

@@ -135,6 +135,33 @@ def test_empty_resources_are_like_missing_ones(resources: Any) -> None:
     assert limits(completed({"containers": given})) == [{"cpu": "1000m", "memory": "536870912"}]
 
 
+@pytest.mark.parametrize("name", ["cpu", "memory"])
+@pytest.mark.parametrize("zero", ["0", "0m", "0.0"])
+def test_limit_of_zero_is_refused_because_it_would_not_limit(name: str, zero: str) -> None:
+    none = {"limits": {name: zero}}
+    main = container(limits={"cpu": "1", "memory": "1Gi"})
+    for spec in (
+        {"containers": [container(**none)]},
+        {"containers": [main], "initContainers": [container(**none)]},
+        {"containers": [main], "resources": none},
+    ):
+        with pytest.raises(
+            ValueError, match=f"limits.{name}: '{zero}': Kubernetes would not limit"
+        ):
+            completed(spec)
+        with pytest.raises(ValueError, match="would not limit"):
+            size.allowed(things.read(spec, Spec))
+
+
+@pytest.mark.parametrize("request_", [{"cpu": "0", "memory": "0"}, {"cpu": "1n", "memory": "1"}])
+def test_small_request_gets_a_limit(request_: Object) -> None:
+    others = container(requests={"cpu": "1", "memory": "1Gi"})
+    for containers in ([container(requests=request_)], [others, container(requests=request_)]):
+        found = limits(completed({"containers": containers}))[-1]
+        assert float(found["cpu"].removesuffix("m")) >= 1
+        assert int(found["memory"]) >= 1
+
+
 def test_unknown_quantity_is_an_error() -> None:
     with pytest.raises(ValueError, match="expected a quantity of Kubernetes"):
         completed({"containers": [container(requests={"cpu": "much"})]})

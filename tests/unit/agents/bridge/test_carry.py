@@ -1,6 +1,7 @@
 """The requests with which the bridge carries out its plans."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -97,6 +98,15 @@ def test_unlinked_pod_has_no_job(services: Services) -> None:
 def test_released_pod_keeps_other_finalizers(services: Services) -> None:
     services.carry(Release(pod("x", labels.BRIDGE)))
     assert services.sent[0][2]["metadata"]["finalizers"] == ["x"]
+
+
+def test_pod_that_cannot_be_sent_to_slurm_does_not_stop_the_others(services: Services) -> None:
+    huge = replace(REQUEST, wishes=Wishes(cpus_per_task=10**5000))
+
+    carried = services.carry(Submit("g", huge, (pod(),), frozenset()), Unlink(pod()))
+
+    assert [type(action) for action in carried.done] == [Unlink]
+    assert carried.refused == ("g",)
 
 
 def test_pod_is_bound_by_its_uid(services: Services) -> None:

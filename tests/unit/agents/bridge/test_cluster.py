@@ -66,6 +66,13 @@ def test_pod_without_a_rule_says_why_it_never_runs() -> None:
     assert found.request is None
 
 
+def test_pod_with_more_cpus_than_slurm_can_count_is_refused() -> None:
+    size = {"requests": {"cpu": "1"}, "limits": {"cpu": "65537"}}
+    found = read(item(content={"containers": [{"name": "main", "resources": size}]}))
+    assert "65537 CPUs: expected at most 65533" in found.problem
+    assert found.request is None
+
+
 def test_pods_of_different_users_are_different_gangs() -> None:
     """A pod must not run in a job of another user, although both name the same gang."""
     rules = [things.rule(), things.rule("bob", 1002, service_account="bob")]

@@ -80,6 +80,8 @@ def bound(made: Nodes, one: Pod, machine: str) -> list[str]:
     [
         (job("RUNNING"), False),
         (job("CONFIGURING", "RUNNING"), False),
+        # Only a program other than the epilog asks about a job that has not started.
+        (job("PENDING", shares={}), False),
         (job("SUSPENDED"), False),
         (job("COMPLETED", "COMPLETING"), True),
         (job("TIMEOUT"), True),

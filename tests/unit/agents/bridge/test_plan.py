@@ -443,6 +443,19 @@ def test_pods_leave_before_a_node_starts_again() -> None:
     assert "c" not in evicted
 
 
+def test_gang_without_room_in_its_job_waits_before_the_next_job() -> None:
+    """Otherwise, the bridge would submit and cancel jobs all the time."""
+    large, small = linked(cpus=3), job("RUNNING", shares={"n-0": Share(1, 0)})
+    known = {"n-0": machine()}
+    first = plan(Observed((large,), {7: small}, known, {"n-0": "m-0"}), NOW)
+    assert any(isinstance(one, Cancel) for one in first.actions)
+
+    unlinked = replace(large, job=None)
+    observed = Observed((unlinked,), {}, known, {"n-0": "m-0"})
+    assert plan(observed, NOW + 1, first.memory).actions == ()
+    assert plan(observed, NOW + REFUSAL + 1, first.memory).actions != ()
+
+
 def test_job_ends_only_when_slurmctld_knows_the_new_address_of_its_node() -> None:
     """slurmctld would send the end to the former address, and repeat it only after minutes."""
     stopped = linked(machine="m-0", has_stopped=True)

@@ -52,6 +52,16 @@ def test_each_name_has_a_field(name: str) -> None:
         ("max-nodes", "-1", "'-1': expected a whole number"),
         ("exclusive", "yes", "'yes': expected 'true' or 'false'"),
         ("mem-per-node", "8GB", "'8GB': expected a quantity"),
+        # A test with these would hang if the number were computed.
+        ("cpu-per-task", "1e5000", "'1e5000': expected a quantity"),
+        ("cpu-per-task", "1e999999", "'1e999999': expected a quantity"),
+        ("cpu-per-task", "-1", "'-1': expected a quantity"),
+        # Slurm would take this for one CPU.
+        ("cpu-per-task", "65537", "'65537': expected at most 65533"),
+        ("timelimit", "4294967296", "expected at most 4294967293"),
+        ("timelimit", "9" * 5000, "expected at most 4294967293"),
+        ("constraints", "cpu)|(gpu", "expected a closing parenthesis"),
+        ("constraints", "(cpu", "expected a closing parenthesis"),
         ("account", "a\nb", "expected a text in one line"),
         ("acount", "lab", "unknown; did you mean 'account'?"),
     ],
