@@ -89,7 +89,7 @@ def test_reservation_lets_no_job_of_a_user_run_where_only_pods_run(lab: Lab) -> 
         assert "only pods may use the partition" in said.stderr
         assert "gpus-0" not in lab.cluster.run("squeue --noheader --states=RUNNING --format=%N")
     finally:
-        lab.clear()
+        lab.cluster.run("scancel --me")
         lab.cluster.operate("scontrol", "delete", "reservationname=only")
 
 
