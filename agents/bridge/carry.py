@@ -37,8 +37,6 @@ _EVENT_LENGTH = 1024
 """Maximum length of an event's message in characters (k8s.io/api/core/v1)."""
 _PLACED = "PodScheduled"
 """Type of the condition that says whether, and why not, a pod has a machine."""
-
-
 _ERRORS = (ArithmeticError, KubernetesError, SlurmError, TypeError, ValueError)
 """Errors of an action. The pod of one user must not stop the bridge for all others."""
 

@@ -170,7 +170,7 @@ def pod(
         owner = identity(item, wished, wanted)
         needed = needs(item, volumes) if not spec.node_name else Needs()
         sizes = size.requested(spec), size.allowed(spec)
-        refuse_large(sizes)
+        _refuse_large(sizes)
         request = Request(member.name, owner, wished, spec, *sizes, needed)
         # Pods of different users have different jobs, even if they say that they are one gang.
         gang, members = f"{member.key}/{owner.user}/{owner.account or ''}", member.size
@@ -200,7 +200,7 @@ def pod(
     )
 
 
-def refuse_large(sizes: Iterable[Amounts]) -> None:
+def _refuse_large(sizes: Iterable[Amounts]) -> None:
     """Refuse more CPUs than a task in Slurm can have. Raises `ValueError`."""
     cpus = max(one.get("cpu", quantities.NOTHING) for one in sizes)
     if cpus > wishes.MOST_CPUS:

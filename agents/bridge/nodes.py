@@ -20,8 +20,6 @@ from agents.bridge.records import Records
 
 RECENT = 10.0
 """Seconds after its last question for which a node counts as waiting. It asks every second."""
-
-
 SETTLE = 15.0
 """Seconds after the start of slurmd in which slurmctld may still know its former address."""
 
@@ -91,19 +89,17 @@ class Nodes:
 
     def starting(self) -> frozenset[str]:
         """Return the machines on which nodes wait for their start."""
-        now = time.monotonic()
-        with self._lock:
-            return frozenset(
-                machine for machine, asked in self._starting.items() if now - asked < RECENT
-            )
+        return self._since(self._starting, RECENT)
 
     def restarted(self) -> frozenset[str]:
         """Return the machines on which slurmd has just started."""
+        return self._since(self._allowed, SETTLE)
+
+    def _since(self, times: Mapping[str, float], seconds: float) -> frozenset[str]:
+        """Return the machines whose time was at most this number of seconds ago."""
         now = time.monotonic()
         with self._lock:
-            return frozenset(
-                machine for machine, when in self._allowed.items() if now - when < SETTLE
-            )
+            return frozenset(machine for machine, when in times.items() if now - when < seconds)
 
     def bind(self, job: int, pod: Pod, machine: str, request: Callable[[], object]) -> bool:
         """Send a request that binds a pod, unless Slurm may have freed the job's resources.

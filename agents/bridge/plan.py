@@ -46,7 +46,8 @@ from agents.drains import PODS
 MISFIT = 60.0
 """Seconds for which a gang's jobs exclude a node on which Kubernetes had no room for the gang."""
 REFUSAL = 30.0
-"""Seconds after which a gang asks Slurm again, if Slurm has refused its job."""
+"""Seconds after which a gang asks Slurm again, if Slurm has refused its job, or if the job's nodes
+had no room for its pods."""
 GATHER = 60.0
 """Seconds after the start of a job within which all pods of its gang must exist and be usable."""
 _CROWDED = "there was no room a moment ago"

@@ -9,6 +9,7 @@ time to time: while the state stays the same, a job may get another reason, or l
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from heapq import nsmallest
 from typing import Any, Final
 
 from pydantic import AliasPath, Field
@@ -116,7 +117,7 @@ class Records:
             return None
 
     def _refresh(self) -> None:
-        live = [job.id for job in self._jobs.values() if not job.has_ended]
+        live = self._live()
         states: dict[int, frozenset[str]] = {}
         for begin in range(0, len(live), _STATES):
             states |= self._slurm.job_states(live[begin : begin + _STATES])
@@ -131,10 +132,13 @@ class Records:
         if self._now - self._reread < PERIOD:
             return
         self._reread = self._now
-        live = [number for number, job in self._jobs.items() if not job.has_ended]
-        for number in sorted(live, key=self._due.__getitem__)[:_AT_ONCE]:
+        for number in nsmallest(_AT_ONCE, self._live(), key=self._due.__getitem__):
             if self._due[number] <= self._now:
                 self._read(number)
+
+    def _live(self) -> list[int]:
+        """Return the jobs that Slurm has not ended."""
+        return [number for number, job in self._jobs.items() if not job.has_ended]
 
     def _read(self, number: int) -> None:
         job = self.current(number)

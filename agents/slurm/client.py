@@ -131,9 +131,10 @@ class Client:
         if answer.errors or response.status_code != httpx.codes.OK:
             # Let `_answer` find the error.
             found = self._answer(request, response)
-            return self._parse(request, found, "jobs", tuple[kind, ...])  # type: ignore[valid-type]  # callers define the type
-        chosen = [_parsed(bytes(one)) for one in answer.jobs if text.encode() in bytes(one)]
-        return self._parse(request, {"jobs": chosen}, "jobs", tuple[kind, ...])  # type: ignore[valid-type]  # callers define the type
+        else:
+            records = (bytes(one) for one in answer.jobs)
+            found = {"jobs": [_parsed(one) for one in records if text.encode() in one]}
+        return self._parse(request, found, "jobs", tuple[kind, ...])  # type: ignore[valid-type]  # callers define the type
 
     def job_as(self, job_id: int, kind: type[R]) -> R:
         """Return a job that is no array, with the fields of `kind`."""
