@@ -665,10 +665,9 @@ class Settings(Model):
     @model_validator(mode="after")
     def _pods_have_nodes(self) -> Self:
         for index, nodeset in enumerate(self.nodesets):
-            if nodeset.runs_pods and not self.bridge:
-                kind = "pods_only" if nodeset.pods_only else "shared_with_pods"
+            if nodeset.pods_setting and not self.bridge:
                 raise cross_field(
-                    f"nodesets[{index}].{kind}",
+                    f"nodesets[{index}].{nodeset.pods_setting}",
                     "true: has no effect without 'bridge'; add 'bridge', or remove this setting",
                 )
         if self.bridge and not any(nodeset.runs_pods for nodeset in self.nodesets):

@@ -214,9 +214,16 @@ class Nodeset(Model):
         return self.memory + sum(self.pod.hugepages.values())
 
     @property
+    def pods_setting(self) -> str | None:
+        """Name of the setting that lets pods run on the machines of these nodes, or None."""
+        if self.pods_only:
+            return "pods_only"
+        return "shared_with_pods" if self.shared_with_pods else None
+
+    @property
     def runs_pods(self) -> bool:
         """Whether pods that Slurm schedules run on the machines of these nodes."""
-        return self.shared_with_pods or self.pods_only
+        return self.pods_setting is not None
 
     @property
     def own_gpus(self) -> Gpus | None:
@@ -286,9 +293,9 @@ class Nodeset(Model):
 
     @model_validator(mode="after")
     def _sharing_fits(self) -> Self:
-        if not self.runs_pods:
+        kind = self.pods_setting
+        if kind is None:
             return self
-        kind = "pods_only" if self.pods_only else "shared_with_pods"
         chosen = {
             "shared_with_pods": self.shared_with_pods and self.pods_only,
             "cpu_request": self.cpu_request,

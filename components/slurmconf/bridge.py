@@ -42,10 +42,10 @@ def wanted_bridge(settings: Settings) -> str:
 
 def _partition(bridge: Bridge, settings: Settings) -> str | None:
     """Return the partition of pods whose annotations name none. None: Slurm's default partition."""
-    return bridge.partition or (c.PODS_PARTITION if _has_partition(settings) else None)
+    return bridge.partition or (c.PODS_PARTITION if has_pods_partition(settings) else None)
 
 
-def _has_partition(settings: Settings) -> bool:
+def has_pods_partition(settings: Settings) -> bool:
     """Return whether pods have a partition of their own: some nodes are in no other partition."""
     return any(nodeset.pods_only for nodeset in settings.nodesets)
 
@@ -56,7 +56,7 @@ def pods_partition_lines(settings: Settings) -> list[str]:
     A pod's job is in one partition. If it were in several, and could never run in one of them,
     Slurm would say that its constraints are bad while it waits for the others.
     """
-    if not _has_partition(settings):
+    if not has_pods_partition(settings):
         return []
     nodesets = sorted(nodeset.name for nodeset in settings.nodesets if nodeset.runs_pods)
     parameters = {
@@ -70,13 +70,15 @@ def pods_partition_lines(settings: Settings) -> list[str]:
 
 
 def job_submit(settings: Settings, root: Path = Path()) -> str:
-    """Return job_submit.lua, which runs for each new job, or "" if there is none.
+    """Return the text of job_submit.lua, which slurmctld runs for new and changed jobs.
+
+    The text is empty if the stack needs no such script.
 
     Raises `SettingsError` if the site's script cannot be read.
     """
     chosen = settings.slurm.job_submit_lua
     site = text_of("slurm.job_submit_lua", chosen, root) if chosen else ""
-    if not _has_partition(settings):
+    if not has_pods_partition(settings):
         return site
     default = next((queue.name for queue in settings.queues() if queue.default), "")
     values = {
