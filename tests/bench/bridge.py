@@ -72,8 +72,7 @@ def measure(figures: Figures, cluster: Cluster) -> None:
         execute([sys.executable, "-m", "local", "up", "--stack", cluster.stack], timeout=1800)
         cluster.kubectl("create", "namespace", NAMESPACE)
         cluster.deploy("up")
-        nodes = [*(f"cpu-{ordinal}" for ordinal in range(MACHINES)), "jobs-0"]
-        cluster.wait_for_nodes(*nodes, timeout=180)
+        cluster.wait_for_nodes(*cluster.wanted_nodes(), timeout=180)
         pods = Pods(cluster)
         binding(figures, pods, cluster)
         latency(figures, pods, cluster)

@@ -12,10 +12,14 @@ from tests.support.waiting import becomes, eventually
 NAMESPACE = "lab"
 ALL_PODS = "everything"
 """Namespace of which Slurm schedules all pods."""
-NODES = ("cpu-0", "cpu-1", "gpus-0")
 ONLY_PODS = "example.org/only-pods"
 """Label and taint of the machine on which only pods run."""
 SCHEDULER = "slurm-bridge"
+GANG: dict[str, Any] = {
+    "labels": {"slurmstack.dev/gang": "mpi"},
+    "annotations": {"slurmstack.dev/gang-size": "2"},
+}
+"""Labels and annotations of the pods of a gang of two."""
 JOB = "slurmstack.dev/job"
 _UNASKED = "failed calling webhook"
 """Part of Kubernetes' error while the bridge does not answer."""
@@ -25,6 +29,7 @@ Object = dict[str, Any]
 class Lab:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        self.nodes = cluster.wanted_nodes()
         (bridge,) = cluster.pods("bridge")
         self._image = bridge["spec"]["containers"][0]["image"]
 
@@ -126,7 +131,7 @@ class Lab:
         self.kubectl("delete", "jobs,pods", "--all", "--wait=false", check=False)
         self.cluster.run("scancel --me")
         becomes("the list of pods", lambda: list(self.pods()), [], 90)
-        self.cluster.wait_for_nodes(*NODES, timeout=60)
+        self.cluster.wait_for_nodes(*self.nodes, timeout=60)
 
     def machine_of(self, node: str) -> str:
         """Return the machine of a Slurm node."""

@@ -14,7 +14,7 @@ import yaml
 
 from local import binaries
 from local.paths import KUBECTL
-from tests.cluster.bridge.lab import NAMESPACE, SCHEDULER, Lab
+from tests.cluster.bridge.lab import JOB, NAMESPACE, Lab
 from tests.support.containers import put
 from tests.support.waiting import becomes, eventually
 
@@ -85,8 +85,7 @@ def run_from_machine(pod: Object, binary: str, image: str) -> None:
 
 def template(lab: Lab, script: str) -> Object:
     """Return a template of pods with one CPU each."""
-    spec = lab.manifest("any", script)["spec"]
-    return {"spec": {**spec, "schedulerName": SCHEDULER}}
+    return {"spec": lab.manifest("any", script)["spec"]}
 
 
 def part(lab: Lab, name: str, pods: int, script: str = "sleep 5", **more: Any) -> Object:
@@ -96,16 +95,12 @@ def part(lab: Lab, name: str, pods: int, script: str = "sleep 5", **more: Any) -
 
 
 def job_set(name: str, *parts: Object) -> Object:
-    metadata = {"name": name, "namespace": NAMESPACE}
-    spec = {"replicatedJobs": list(parts)}
+    annotations = {"slurmjob.slinky.slurm.net/job-name": f"slurm-{name}"}
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
-        "metadata": {
-            **metadata,
-            "annotations": {"slurmjob.slinky.slurm.net/job-name": f"slurm-{name}"},
-        },
-        "spec": spec,
+        "metadata": {"name": name, "namespace": NAMESPACE, "annotations": annotations},
+        "spec": {"replicatedJobs": list(parts)},
     }
 
 
@@ -145,23 +140,14 @@ def test_parts_of_a_job_set_that_start_one_after_the_other_have_jobs_of_their_ow
 
 
 def test_each_group_of_a_leader_worker_set_has_a_job(lab: Lab) -> None:
+    workers = template(lab, "sleep 3600")
+    # These pods always restart.
+    del workers["spec"]["restartPolicy"]
     made = {
         "apiVersion": "leaderworkerset.x-k8s.io/v1",
         "kind": "LeaderWorkerSet",
         "metadata": {"name": "serve", "namespace": NAMESPACE},
-        "spec": {
-            "replicas": 2,
-            "leaderWorkerTemplate": {
-                "size": 2,
-                "workerTemplate": {
-                    "spec": {
-                        key: value
-                        for key, value in template(lab, "sleep 3600")["spec"].items()
-                        if key != "restartPolicy"
-                    }
-                },
-            },
-        },
+        "spec": {"replicas": 2, "leaderWorkerTemplate": {"size": 2, "workerTemplate": workers}},
     }
     lab.kubectl("apply", "--filename=-", stdin=json.dumps(made))
     try:
@@ -189,7 +175,7 @@ def test_each_group_of_a_leader_worker_set_has_a_job(lab: Lab) -> None:
 def linked(lab: Lab) -> dict[str, str]:
     """Return the job of each pod that has one."""
     return {
-        name: pod["metadata"]["labels"]["slurmstack.dev/job"]
+        name: pod["metadata"]["labels"][JOB]
         for name, pod in lab.pods().items()
-        if "slurmstack.dev/job" in pod["metadata"].get("labels", {})
+        if JOB in pod["metadata"].get("labels", {})
     }

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.cluster.bridge.lab import JOB, NODES, Lab
+from tests.cluster.bridge.lab import JOB, Lab
 from tests.support.cluster import is_ready
 from tests.support.waiting import becomes, eventually
 
@@ -174,7 +174,7 @@ def test_lost_machine_returns_only_after_its_pods_have_stopped(lab: Lab) -> None
     eventually("the bridge lifts its drain", lambda: "slurmstack:pods" not in reason(lab, node))
     if "DOWN" in reason(lab, node):
         lab.cluster.operate("scontrol", "update", f"nodename={node}", "state=resume")
-    lab.cluster.wait_for_nodes(*NODES, timeout=120)
+    lab.cluster.wait_for_nodes(*lab.nodes, timeout=120)
 
 
 def reason(lab: Lab, node: str) -> str:
@@ -191,4 +191,4 @@ def test_pods_leave_a_machine_before_its_node_starts_again(lab: Lab) -> None:
     lab.cluster.kubectl("delete", "pod", node, "--grace-period=0", "--force")
 
     becomes("the pods", lambda: list(lab.pods()), [], 90)
-    lab.cluster.wait_for_nodes(*NODES, timeout=120)
+    lab.cluster.wait_for_nodes(*lab.nodes, timeout=120)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.bridge.lab import ONLY_PODS, Lab
+from tests.cluster.bridge.lab import GANG, ONLY_PODS, Lab
 
 GPU = "nvidia.com/gpu"
 TOLERATIONS = [{"key": ONLY_PODS, "operator": "Exists"}]
@@ -23,8 +23,9 @@ def gpus(lab: Lab) -> Iterator[Lab]:
         lab.clear()
 
 
-def trains(lab: Lab, name: str, gpus: int = 1) -> dict[str, Any]:
-    return lab.manifest(name, devices={GPU: str(gpus)}, tolerations=TOLERATIONS)
+def trains(lab: Lab, name: str, **more: Any) -> dict[str, Any]:
+    """Return a pod with a GPU."""
+    return lab.manifest(name, devices={GPU: "1"}, tolerations=TOLERATIONS, **more)
 
 
 def test_pods_get_gpus_until_none_is_left(gpus: Lab) -> None:
@@ -46,15 +47,8 @@ def test_pods_get_gpus_until_none_is_left(gpus: Lab) -> None:
 def test_gang_gets_all_gpus_of_a_machine_or_none(gpus: Lab) -> None:
     gpus.create(trains(gpus, "first"))
     gpus.wait_for("first")
-    gang = {
-        "labels": {"slurmstack.dev/gang": "mpi"},
-        "annotations": {"slurmstack.dev/gang-size": "2"},
-    }
     for name in ("one", "two"):
-        member = trains(gpus, name)
-        member["metadata"]["labels"].update(gang["labels"])
-        member["metadata"]["annotations"].update(gang["annotations"])
-        gpus.create(member)
+        gpus.create(trains(gpus, name, **GANG))
     gpus.wait_for_message("two", "Resources")
     assert (gpus.machine("one"), gpus.machine("two")) == ("", "")
 

@@ -1,17 +1,11 @@
 """Slurm chooses the machine of a pod among those that Kubernetes allows."""
 
 import time
-from typing import Any
 
 import pytest
 
-from tests.cluster.bridge.lab import Lab
+from tests.cluster.bridge.lab import GANG, Lab
 from tests.support.waiting import becomes, eventually
-
-GANG: dict[str, Any] = {
-    "labels": {"slurmstack.dev/gang": "mpi"},
-    "annotations": {"slurmstack.dev/gang-size": "2"},
-}
 
 
 def test_pod_waits_while_jobs_use_all_cpus(lab: Lab) -> None:
