@@ -46,19 +46,17 @@ from agents.drains import PODS
 MISFIT = 60.0
 """Seconds for which a gang's jobs exclude a node on which Kubernetes had no room for the gang."""
 REFUSAL = 30.0
-"""Seconds after which a gang asks Slurm again, if Slurm has refused its job, or if the job's nodes
-had no room for its pods."""
+"""Seconds after which a gang asks Slurm again, if Slurm has refused its job."""
 GATHER = 60.0
 """Seconds after the start of a job within which all pods of its gang must exist and be usable."""
-_CROWDED = "there was no room a moment ago"
 
 
 @dataclass(frozen=True)
 class Memory:
     """What the bridge keeps from one plan to the next. A restarted bridge does without it."""
 
-    misfits: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    """Unix time until which a gang's jobs exclude a node, by gang and node."""
+    misfits: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
+    """Unix time until which a gang's jobs exclude a node, and why, by gang and node."""
     refusals: Mapping[str, float] = field(default_factory=dict)
     """Unix time until which a gang does not ask Slurm for a job, because Slurm has refused it."""
 
@@ -87,7 +85,7 @@ class _Planner:
         self._free: dict[str, Amounts] = {
             node: machine.free for node, machine in observed.machines.items()
         }
-        self.misfits = {key: until for key, until in memory.misfits.items() if until > now}
+        self.misfits = {key: one for key, one in memory.misfits.items() if one[0] > now}
         self.refusals = {gang: until for gang, until in memory.refusals.items() if until > now}
         self._never: dict[bytes, dict[str, str]] = {}
         """Why pods may not run on machines, by node, for pods that want the same of a machine."""
@@ -191,15 +189,16 @@ class _Planner:
         if not present:
             # slurmctld would send the end of the job to the former address of slurmd, and repeat it
             # only after minutes.
-            if not any(self._has_restarted(node) for node in job.shares):
+            if not any(self._restarts(node) for node in job.shares):
                 yield self._end(job, linked)
         elif job.waits:
             yield from self._of_waiting_job(job, present)
         else:
             yield from self._of_running_job(job, present)
 
-    def _has_restarted(self, node: str) -> bool:
-        return self._observed.homes.get(node) in self._observed.restarted
+    def _restarts(self, node: str) -> bool:
+        machines = self._observed.starting | self._observed.restarted
+        return self._observed.homes.get(node) in machines
 
     def _end(self, job: Job, stopped: Sequence[Pod]) -> Action:
         if job.waits or not any(pod.machine for pod in stopped):
@@ -260,17 +259,16 @@ class _Planner:
                 self._free[node] = _less(self._free[node], pod)
             yield from self._start(job, [(pod, machines[node].name) for pod, node in chosen])
             return
-        details = "; ".join(f"{node}: {text}" for node, text in sorted(misfits.items()))
-        why = details or "its nodes have no room for its pods"
+        if not misfits:
+            # The job as a whole is too small for its pods.
+            misfits = dict.fromkeys(job.shares, "the job had no room for the gang there")
+        why = "; ".join(f"{node}: {text}" for node, text in sorted(misfits.items()))
         if bound:
             # Do not cancel the job: the other pods of the gang run.
             yield from self._tell(unbound, f"job {job.id}: {why}")
             return
-        for node in misfits:
-            self.misfits[job.gang, node] = self._now + MISFIT
-        if not misfits:
-            # Another job would have the same nodes.
-            self.refusals[job.gang] = self._now + REFUSAL
+        for node, text in misfits.items():
+            self.misfits[job.gang, node] = (self._now + MISFIT, text)
         yield from self._give_back(job, unbound, why)
 
     def _start(self, job: Job, places: Sequence[tuple[Pod, str]]) -> Iterator[Action]:
@@ -291,6 +289,7 @@ class _Planner:
         # Unlink first: the user has not cancelled the job, so its pods must not be deleted with it.
         yield from (Unlink(pod) for pod in unbound)
         yield Cancel(job.id, why)
+        yield from self._tell(unbound, f"job {job.id} was cancelled: {why}")
 
     def _misfits(self, chosen: Sequence[tuple[Pod, str]]) -> dict[str, str]:
         """Return why Kubernetes has no room for the pods, by node."""
@@ -336,9 +335,12 @@ class _Planner:
                 for node, machine in self._observed.machines.items()
             }
             self._never[key] = {node: why for node, why in reasons.items() if why}
-        crowded = {node for owner, node in self.misfits if owner == gang}
-        moment = dict.fromkeys(crowded & self._observed.machines.keys(), _CROWDED)
-        return {**moment, **self._never[key]}
+        crowded = {
+            node: f"a moment ago, {why}"
+            for (owner, node), (_, why) in self.misfits.items()
+            if owner == gang and node in self._observed.machines
+        }
+        return {**crowded, **self._never[key]}
 
     def _is_everywhere(self, reasons: Mapping[str, str]) -> bool:
         """Return whether no machine is allowed."""

@@ -188,7 +188,7 @@ def test_gang_with_a_missing_pod_gives_its_job_back_after_a_time() -> None:
     actions = planned(lonely, jobs=(running,), now=NOW + GATHER)
 
     assert isinstance(tell, Tell)
-    assert [type(action) for action in actions] == [Unlink, Cancel]
+    assert [type(action) for action in actions] == [Unlink, Cancel, Tell]
 
 
 NOWHERE = (
@@ -227,7 +227,8 @@ def test_node_without_room_in_kubernetes_is_excluded_from_the_next_job_for_a_tim
     full = {"n-0": machine(free={"cpu": Decimal(0)}), "n-1": machine("m-1")}
     made = plan(Observed((linked(),), {7: job("RUNNING")}, full), NOW)
 
-    assert [type(action) for action in made.actions] == [Unlink, Cancel]
+    # The pod is unlinked first: with a job that was cancelled, it would be deleted.
+    assert [type(action) for action in made.actions] == [Unlink, Cancel, Tell]
 
     def excluded(now: float, memory: Memory) -> frozenset[str]:
         (submit,) = plan(Observed((pod(),), {}, full), now, memory).actions
@@ -443,7 +444,7 @@ def test_pods_leave_before_a_node_starts_again() -> None:
     assert "c" not in evicted
 
 
-def test_gang_without_room_in_its_job_waits_before_the_next_job() -> None:
+def test_gang_without_room_in_its_job_says_so_and_waits_before_the_next_job() -> None:
     """Otherwise, the bridge would submit and cancel jobs all the time."""
     large, small = linked(cpus=3), job("RUNNING", shares={"n-0": Share(1, 0)})
     known = {"n-0": machine()}
@@ -452,22 +453,33 @@ def test_gang_without_room_in_its_job_waits_before_the_next_job() -> None:
 
     unlinked = replace(large, job=None)
     observed = Observed((unlinked,), {}, known, {"n-0": "m-0"})
-    assert plan(observed, NOW + 1, first.memory).actions == ()
-    assert plan(observed, NOW + REFUSAL + 1, first.memory).actions != ()
+    (tell,) = plan(observed, NOW + 1, first.memory).actions
+    assert isinstance(tell, Tell)
+    assert "the job had no room for the gang there" in tell.text
+    assert not first.memory.refusals
+    (submit,) = plan(observed, NOW + MISFIT + 1, first.memory).actions
+    assert isinstance(submit, Submit)
 
 
 def test_job_ends_only_when_slurmctld_knows_the_new_address_of_its_node() -> None:
     """slurmctld would send the end to the former address, and repeat it only after minutes."""
     stopped = linked(machine="m-0", has_stopped=True)
 
-    def ends(*restarted: str) -> bool:
-        jobs, homes = {7: job("RUNNING")}, {"n-0": "m-0"}
-        observed = Observed((stopped,), jobs, {}, homes, restarted=frozenset(restarted))
+    def ends(starting: str, restarted: str) -> bool:
+        observed = Observed(
+            (stopped,),
+            {7: job("RUNNING")},
+            {},
+            {"n-0": "m-0"},
+            starting=frozenset({starting}),
+            restarted=frozenset({restarted}),
+        )
         return any(isinstance(one, Finish) for one in plan(observed, NOW).actions)
 
-    assert not ends("m-0")
-    assert ends("m-1")
-    assert ends()
+    assert not ends("m-1", "m-0")
+    # The pods have just stopped, and the node does not know it yet.
+    assert not ends("m-0", "m-1")
+    assert ends("m-1", "m-1")
 
 
 def test_pods_stay_if_their_nodes_run_no_further_pods() -> None:
@@ -485,4 +497,4 @@ def test_job_waits_for_a_pod_that_cannot_be_bound_at_the_moment() -> None:
     assert tell == Tell(unusable, "its volume 'v' does not exist")
 
     given_back = planned(unusable, jobs=(job("RUNNING"),), now=NOW + GATHER)
-    assert [type(one) for one in given_back] == [Unlink, Cancel]
+    assert [type(one) for one in given_back] == [Unlink, Cancel, Tell]
