@@ -80,7 +80,11 @@ def cluster(deployed: Deployed) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="package")
 def _lab(cluster: Cluster) -> Lab:
-    return Lab(cluster)
+    lab = Lab(cluster)
+    # The bridge may have started before the last nodes, and would find them only after a while.
+    # Until then, it would give back jobs that start on a node where their pods are not allowed.
+    lab.kill_bridge()
+    return lab
 
 
 @pytest.fixture
