@@ -19,6 +19,7 @@ from components.health.longchecks import LongChecks, LongChecksArgs
 from components.health.reconciler import Reconciler, ReconcilerArgs
 from components.identity import secrets
 from components.identity.auth import AuthKey, AuthKeyArgs, auth
+from components.identity.bridgekey import BridgeKey, BridgeKeyArgs
 from components.identity.directory import Directory, DirectoryArgs, Sssd
 from components.identity.jwt import JwtKey, JwtKeyArgs
 from components.identity.nodessh import NodeSsh, NodeSshArgs
@@ -43,7 +44,7 @@ from components.slurmconf import (
     accounting_files,
     backup_environment,
     backup_files,
-    bridge_address,
+    bridge_arguments,
     bridge_rules,
     config_digest,
     config_files,
@@ -171,6 +172,8 @@ class _Identity:
     """Secret of a `NodeSsh`."""
     user_images: pods.Mounted
     """Volume with the site's settings for container images that users run."""
+    bridge_key: pods.Mounted | None
+    """Volume of a `BridgeKey`, if the stack has a bridge."""
 
 
 def _identity(
@@ -208,6 +211,9 @@ def _identity(
             ),
             opts,
         ).mounted,
+        bridge_key=BridgeKey(args.named("bridge-key"), BridgeKeyArgs(namespace), opts).mounted
+        if settings.bridge
+        else None,
     )
 
 
@@ -403,7 +409,8 @@ def _nodes(
                 node_ssh=identity.node_ssh,
                 user_images=identity.user_images,
                 jail=MountedJail(jail.claim, settings.jail.volumes),
-                bridge=bridge_address(settings),
+                bridge=bridge_arguments(settings),
+                bridge_key=identity.bridge_key if nodeset.runs_pods else None,
                 confinement_required=settings.slurm.cgroups == "required",
             ),
             opts,
@@ -444,13 +451,14 @@ def _bridge(
     opts: pulumi.ResourceOptions,
 ) -> None:
     settings = args.settings
-    if settings.bridge is None:
+    if settings.bridge is None or identity.bridge_key is None:
         return
     Bridge(
         args.named("bridge"),
         BridgeArgs(
             site=identity.site,
             jwt_secret=identity.jwt_secret,
+            key=identity.bridge_key,
             rest_url=rest_url,
             settings=settings.bridge,
             rules=bridge_rules(settings),

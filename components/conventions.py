@@ -89,6 +89,7 @@ AUTH_SECRET: Final = "auth-key"
 ARCHIVE_CLAIM: Final = "accounting-archive"
 BRIDGE_CONFIG: Final = "bridge"
 BRIDGE_CERTIFICATE_SECRET: Final = "bridge-certificate"
+BRIDGE_KEY_SECRET: Final = "bridge-key"
 DATABASE_CLAIM: Final = "database"
 DATABASE_SECRET: Final = "database-password"
 GRAFANA_CONFIG: Final = "grafana"
@@ -127,6 +128,8 @@ OWN_SECRETS: Final = frozenset(
     {
         ALERTMANAGER_SECRET,
         AUTH_SECRET,
+        BRIDGE_CERTIFICATE_SECRET,
+        BRIDGE_KEY_SECRET,
         DATABASE_SECRET,
         GRAFANA_SECRET,
         HOST_KEY_SECRET,
@@ -383,6 +386,9 @@ LOGIN_SETTINGS: Final = f"{PROGRAMS}/login"
 """Folder with files from the settings, for login nodes and their users."""
 NODE_SSH: Final = f"{PROGRAMS}/node-ssh"
 """Folder with ssh's files for logins to nodes. Users see it on login nodes and in jobs."""
+BRIDGE_KEY_DIR: Final = "/etc/slurmstack/bridge"
+BRIDGE_KEY: Final = f"{BRIDGE_KEY_DIR}/key"
+"""Key with which nodes sign their questions to the bridge."""
 JWT_KEY_DIR: Final = "/etc/slurmstack/jwt"
 JWT_KEY: Final = f"{JWT_KEY_DIR}/jwt_hs256.key"
 """Key that slurmctld uses to sign and verify tokens."""
@@ -390,6 +396,7 @@ WORKER_VOLUMES: Final = frozenset(
     {
         "auth-keys",
         "auth-secret",
+        "bridge-key",
         "isolation",
         "jail",
         "munge",
@@ -409,7 +416,7 @@ WORKER_VOLUMES: Final = frozenset(
 """Names of volumes that every worker has. Volumes from the settings must have other names."""
 WORKER_PATHS: Final = (
     *(JAIL, JAIL_VOLUMES, SLURM_ETC, SLURM_RUN, MUNGE_RUN, AUTH_KEYS, EXTRAUSERS, DIRECTORY_PIPES),
-    *(NODE_SETTINGS, WORKER_SPOOL, WORKER_SCRATCH),
+    *(BRIDGE_KEY_DIR, NODE_SETTINGS, WORKER_SPOOL, WORKER_SCRATCH),
     *(PROGRAMS, SLURM_PLUGIN_DIR, "/dev", "/proc", "/sys"),
 )
 """Paths that a worker uses. Mounts from the settings must not be at, above or below these paths.

@@ -54,7 +54,8 @@ NODE = (
     *("agents/__init__.py", "agents/checks", "agents/drains.py", "agents/say.py"),
     *("agents/bpf.py", "agents/cgroups.py", "agents/confine.py", "agents/cpus.py"),
     *("agents/gpus.py", "agents/keep_slurmd.py", "agents/mounts.py", "agents/node.py"),
-    *("agents/tree.py", "agents/bridge/__init__.py", "agents/bridge/wait.py"),
+    *("agents/tree.py", "agents/bridge/__init__.py", "agents/bridge/proof.py"),
+    "agents/bridge/wait.py",
 )
 SESSIONS = tuple(
     f"agents/{name}.py" for name in ("__init__", "confine", "homes", "mounts", "populate", "tree")

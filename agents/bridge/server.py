@@ -4,17 +4,25 @@
 - `GET /machines/<name>`: may slurmd start on this machine?
 - `GET /live`: does this process answer? (for Kubernetes)
 
-The answer is 200 for yes, 409 for no, and 503 if this pod cannot know, for example because another
-pod acts.
+The answer is 200 for yes, 409 for no, 401 for a question that a node did not sign
+(agents/bridge/proof.py), and 503 if this pod cannot know, for example because another pod acts.
+Each question changes what the bridge does next, so only nodes may ask.
 """
 
+import threading
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from agents.bridge.nodes import Nodes
+from agents.bridge.proof import is_valid
 from agents.kubernetes import KubernetesError
 from agents.slurm import SlurmError
+
+CONNECTIONS = 64
+"""Largest number of clients of one port at the same time."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -35,11 +43,36 @@ class Handler(BaseHTTPRequestHandler):
         """Do not log requests."""
 
 
-class Server(ThreadingHTTPServer):
+class LimitedServer(ThreadingHTTPServer):
+    """Closes connections at once while too many are open, so that clients cannot use up memory."""
+
     daemon_threads = True
 
-    def __init__(self, port: int, nodes: Nodes, is_leader: Callable[[], bool]) -> None:
-        super().__init__(("", port), _Handler)
+    def __init__(self, port: int, handler: type[Handler]) -> None:
+        super().__init__(("", port), handler)
+        self._slots = threading.BoundedSemaphore(CONNECTIONS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._slots.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._slots.release()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Do not log clients that break off."""
+
+
+class Server(LimitedServer):
+    def __init__(self, port: int, key: bytes, nodes: Nodes, is_leader: Callable[[], bool]) -> None:
+        """`key` is the key that nodes share with the bridge."""
+        super().__init__(port, _Handler)
+        self.key = key
         self.nodes = nodes
         self.is_leader = is_leader
 
@@ -59,8 +92,11 @@ class _Handler(Handler):
                 self.send(HTTPStatus.NOT_FOUND)
 
     def _answer(self, ask: Callable[[], bool]) -> None:
+        value = self.headers.get("Authorization", "")
         try:
-            if not self.server.is_leader():
+            if not is_valid(value, self.server.key, self.path, time.time()):
+                self.send(HTTPStatus.UNAUTHORIZED)
+            elif not self.server.is_leader():
                 self.send(HTTPStatus.SERVICE_UNAVAILABLE)
             else:
                 self.send(HTTPStatus.OK if ask() else HTTPStatus.CONFLICT)

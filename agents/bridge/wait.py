@@ -1,4 +1,4 @@
-"""`python3 -m agents.bridge.wait HOST PORT [MACHINE]`: wait for the pods on this node.
+"""`python3 -m agents.bridge.wait HOST PORT KEY [MACHINE]`: wait for the pods on this node.
 
 The program needs only the standard library. It asks the bridge again and again. While the bridge
 does not answer, the program waits: a job that started too early would use the CPUs and memory of
@@ -6,7 +6,8 @@ the pods.
 
 Without MACHINE, an epilog runs the program, which ends when all pods of the job on this node have
 stopped. With MACHINE, the name of the Kubernetes node, the program runs before slurmd, and ends
-when all pods of jobs on this machine have stopped.
+when all pods of jobs on this machine have stopped. KEY is the file with the key that nodes share
+with the bridge.
 
 Environment variables, from slurmd:
 
@@ -19,31 +20,39 @@ import os
 import sys
 import time
 from contextlib import closing
+from pathlib import Path
+
+from agents.bridge.proof import proof
 
 PAUSE = 1.0
 """Seconds between two questions."""
 _TIMEOUT = 10.0
 
 
-def agrees(host: str, port: int, question: str) -> bool:
-    """Ask the bridge once. Without an answer, return False."""
+def ask(host: str, port: int, key: bytes, question: str) -> int | None:
+    """Ask the bridge once. Return the status of its answer, or None without an answer."""
+    signed = {"Authorization": proof(key, question, time.time())}
     with closing(http.client.HTTPConnection(host, port, timeout=_TIMEOUT)) as connection:
         try:
-            connection.request("GET", question)
-            return connection.getresponse().status == http.client.OK
+            connection.request("GET", question, headers=signed)
+            return connection.getresponse().status
         except (http.client.HTTPException, OSError):
-            return False
+            return None
 
 
-def main(host: str, port: int, machine: str = "") -> int:
+def main(host: str, port: int, key: Path, machine: str = "") -> int:
     if machine:
         question = f"/machines/{machine}"
     else:
         question = f"/jobs/{os.environ['SLURM_JOB_ID']}/{os.environ['SLURMD_NODENAME']}"
-    while not agrees(host, port, question):
+    secret, is_told = key.read_bytes(), False
+    while (status := ask(host, port, secret, question)) != http.client.OK:
+        if status == http.client.UNAUTHORIZED and not is_told:
+            print("the bridge does not accept this node's questions: set the clock of its machine")
+            is_told = True
         time.sleep(PAUSE)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:]))
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), *sys.argv[4:]))

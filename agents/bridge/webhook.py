@@ -10,12 +10,11 @@ import socket
 import ssl
 from collections.abc import Callable
 from http import HTTPStatus
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from agents.bridge import admission
-from agents.bridge.server import Handler
+from agents.bridge.server import Handler, LimitedServer
 from agents.bridge.wanted import Wanted
 from agents.say import say
 from agents.wanted import WantedError
@@ -25,17 +24,15 @@ _LONGEST = 4 * 2**20
 Object = dict[str, Any]
 
 
-class Webhook(ThreadingHTTPServer):
+class Webhook(LimitedServer):
     """`folder` contains tls.crt and tls.key. `settings` reads the settings for each request, and
     may raise `WantedError`."""
-
-    daemon_threads = True
 
     def __init__(self, port: int, folder: Path, settings: Callable[[], Wanted]) -> None:
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._tls.load_cert_chain(folder / "tls.crt", folder / "tls.key")
         self.settings = settings
-        super().__init__(("", port), _Handler)
+        super().__init__(port, _Handler)
 
     def get_request(self) -> tuple[socket.socket, Any]:
         connection, address = super().get_request()
@@ -45,9 +42,6 @@ class Webhook(ThreadingHTTPServer):
             self._tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False),
             address,
         )
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Do not log clients that break off."""
 
 
 class _Handler(Handler):

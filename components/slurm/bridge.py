@@ -27,6 +27,8 @@ _CERTIFICATE = "/etc/slurmstack/certificate"
 class BridgeArgs:
     site: Site
     jwt_secret: pulumi.Input[str]
+    key: pods.Mounted
+    """Volume with the key with which nodes sign their questions."""
     rest_url: pulumi.Input[str]
     settings: BridgeSettings
     rules: Sequence[Rule]
@@ -117,11 +119,13 @@ def _pod(
         "WANTED": f"{c.NODESETS}/{c.NODES_FILE}",
         "NAMESPACE": args.site.namespace,
         "PORT": str(c.BRIDGE_PORT),
+        "NODES_KEY": c.BRIDGE_KEY,
         "METRICS_PORT": str(c.BRIDGE_METRICS_PORT),
         "WEBHOOK_PORT": str(c.BRIDGE_WEBHOOK_PORT),
         "CERTIFICATE": _CERTIFICATE,
     }
     mounted = [
+        args.key,
         pods.mounted(pods.secret_volume("jwt", args.jwt_secret), c.JWT_KEY_DIR, read_only=True),
         pods.mounted(pods.config_volume("settings", config), c.NODESETS, read_only=True),
         pods.mounted(pods.secret_volume("certificate", certificate), _CERTIFICATE, read_only=True),

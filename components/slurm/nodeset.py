@@ -79,7 +79,9 @@ class NodesetArgs:
     """Volume with the site's settings for container images that users run."""
     jail: MountedJail
     bridge: str
-    """Host and port of the bridge, which nodes ask if pods share their machines."""
+    """Arguments of agents/bridge/wait.py, for nodes whose machines run pods."""
+    bridge_key: pods.Mounted | None
+    """Volume with the key for questions to the bridge, if the nodes' machines run pods."""
     confinement_required: bool
     """Whether a node must refuse all jobs if it cannot confine a job to the job's resources."""
 
@@ -198,6 +200,7 @@ def _template(
     mounted = [
         nodessh.mounted(args.node_ssh),
         args.user_images,
+        *([args.bridge_key] if args.bridge_key else []),
         pods.mounted(pods.disk_volume("scratch"), c.WORKER_SCRATCH),
         pods.mounted(pods.disk_volume("spool"), c.WORKER_SPOOL),
         pods.mounted(pods.memory_volume("shm", f"{settings.memory // 2}Mi"), "/dev/shm"),

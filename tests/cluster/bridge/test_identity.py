@@ -1,9 +1,20 @@
 """A pod acts as a Slurm user only through a rule in the settings."""
 
+import shlex
+
 import pytest
 
+from components import conventions as c
 from tests.cluster.bridge.lab import Lab
 from tests.support.waiting import eventually
+
+ASK = f"""
+import urllib.error, urllib.request
+try:
+    urllib.request.urlopen("http://bridge.slurm.svc:{c.BRIDGE_PORT}/machines/node-0", timeout=10)
+except urllib.error.HTTPError as error:
+    print(error.code)
+"""
 
 
 @pytest.mark.parametrize("key", ["slurmjob.slinky.slurm.net/user-id", "slurmstack.dev/user-id"])
@@ -36,6 +47,16 @@ def test_user_cannot_link_a_pod_to_a_job(lab: Lab) -> None:
     patch = '{"metadata": {"finalizers": null}}'
     said = lab.kubectl("patch", "pod", "train", "--type=merge", "--patch", patch, check=False)
     assert "only the bridge may set" in said
+
+
+def test_only_nodes_can_ask_the_bridge_to_free_a_machine(lab: Lab) -> None:
+    """The question of a node that starts makes the bridge delete the pods on its machine."""
+    lab.create(lab.manifest("forger", f"python3 -c {shlex.quote(ASK)}"))
+    lab.wait_for("forger", "Succeeded")
+    assert lab.kubectl("logs", "forger").strip() == "401"
+
+    read = lab.cluster.run(f"srun -w cpu-0 cat {c.BRIDGE_KEY} 2>&1", check=False)
+    assert "No such file or directory" in read
 
 
 def test_unknown_annotation_of_slinky_is_told_in_an_event(lab: Lab) -> None:

@@ -71,7 +71,7 @@ def test_prolog_and_epilog_of_the_bridge_run_before_those_of_the_site() -> None:
     for ours, theirs in (("bridge_prolog", "prolog"), ("bridge_epilog", "epilog")):
         key = theirs.capitalize()
         assert lines.index(f"{key}={ours}") < lines.index(f"{key}={theirs}")
-    assert " bridge.slurm.svc.cluster.local. 9350" in files["bridge_epilog"]
+    assert f" bridge.slurm.svc.cluster.local. 9350 {c.BRIDGE_KEY}\n" in files["bridge_epilog"]
 
 
 def test_epilog_fails_if_it_cannot_wait_for_the_pods(tmp_path: Path) -> None:
@@ -121,6 +121,18 @@ def test_workers_that_pods_share_run_on_different_machines(graph: Graph) -> None
     # A StatefulSet cannot change its selector, but a nodeset may begin or cease to share.
     selector = graph.one("nodeset-cpu-slurmd").inputs["spec"]["selector"]["matchLabels"]
     assert not apart["labelSelector"]["matchLabels"].keys() & selector.keys()
+
+
+def test_only_the_bridge_and_nodes_that_run_pods_have_the_key_of_their_questions(
+    graph: Graph,
+) -> None:
+    having = {
+        maker
+        for maker, template in templates(graph).items()
+        for one in template["spec"]["containers"]
+        if c.BRIDGE_KEY_DIR in {mount["mountPath"] for mount in one.get("volumeMounts", ())}
+    }
+    assert having == {"bridge-agent", "nodeset-cpu-slurmd"}
 
 
 # --- Nodes that run only pods ---------------------------------------------------------------------

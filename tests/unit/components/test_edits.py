@@ -231,6 +231,7 @@ def elastic(values: Values) -> None:
 BRIDGE = {
     *("bridge-account", "bridge-agent", "bridge-cluster-rights", "bridge-cluster-role"),
     *("bridge-lab-rights", "bridge-lab-role", "bridge-limits", "bridge-limits-binding"),
+    *("bridge-key-password", "bridge-key-secret"),
     *("bridge-pods", "bridge-pods-binding", "bridge-rights", "bridge-role", "bridge-service"),
     *("bridge-settings", "network-bridge", "bridge-seed", "bridge-certificate", "bridge-webhook"),
 }

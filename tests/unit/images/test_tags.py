@@ -30,6 +30,7 @@ def checkout(tmp_path: Path) -> Path:
     write(root / "agents/containers/__init__.py", "")
     for module in (
         "bpf",
+        "bridge/proof",
         "bridge/wait",
         "cgroups",
         "confine",

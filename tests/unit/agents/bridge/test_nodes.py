@@ -1,8 +1,12 @@
 """When Slurm may free the resources of a job, and how epilogs ask for it."""
 
+import http.client
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +16,15 @@ from agents.bridge import wait
 from agents.bridge.nodes import Nodes
 from agents.bridge.observed import Job, Pod, Share
 from agents.bridge.podspec import Pod as PodObject
-from agents.bridge.server import Server
+from agents.bridge.proof import is_valid, proof
+from agents.bridge.server import CONNECTIONS, Server
 from agents.kubernetes import KubernetesError
+from tests.support.waiting import eventually
 from tests.unit.agents.bridge import things
 from tests.unit.agents.bridge.things import unplaced
 
 OWN = "/jobs/7/cpu-0"
+KEY = b"a key"
 NODES = {"cpu-0": "node-1", "cpu-1": "node-2"}
 BOTH = {"cpu-0": Share(1, 0), "cpu-1": Share(1, 0)}
 
@@ -145,21 +152,31 @@ def leaders() -> list[bool]:
 @pytest.fixture
 def port(cluster: Cluster, leaders: list[bool]) -> Iterator[int]:
     made = nodes(cluster, job("COMPLETING"))
-    with Server(0, made, lambda: leaders[0]) as server:
+    with Server(0, KEY, made, lambda: leaders[0]) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server.server_address[1]
         server.shutdown()
 
 
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    (tmp_path / "key").write_bytes(KEY)
+    return tmp_path / "key"
+
+
+def ask(port: int, question: str, key: bytes = KEY) -> int | None:
+    return wait.ask("127.0.0.1", port, key, question)
+
+
 def test_epilog_waits_for_the_pods_of_its_job(
-    cluster: Cluster, port: int, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, port: int, key: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("SLURMD_NODENAME", "cpu-0")
     monkeypatch.setattr("time.sleep", lambda _: cluster.pods.clear())
-    assert not wait.agrees("127.0.0.1", port, OWN)
+    assert ask(port, OWN) == http.client.CONFLICT
 
-    assert wait.main("127.0.0.1", port) == 0
+    assert wait.main("127.0.0.1", port, key) == 0
     assert not cluster.pods
 
 
@@ -168,30 +185,79 @@ def test_epilog_waits_while_no_bridge_can_answer(
 ) -> None:
     cluster.pods.clear()
     leaders[0] = False
-    assert not wait.agrees("127.0.0.1", port, OWN)
+    assert ask(port, OWN) == http.client.SERVICE_UNAVAILABLE
     leaders[0], cluster.is_down = True, True
-    assert not wait.agrees("127.0.0.1", port, OWN)
+    assert ask(port, OWN) == http.client.SERVICE_UNAVAILABLE
     cluster.is_down = False
-    assert wait.agrees("127.0.0.1", port, OWN)
+    assert ask(port, OWN) == http.client.OK
 
 
 @pytest.mark.parametrize("question", ["/jobs/x/cpu-0", "/jobs/7/cpu-0/x", "/", "/machines"])
 def test_other_questions_have_no_answer(port: int, question: str) -> None:
-    assert not wait.agrees("127.0.0.1", port, question)
+    assert ask(port, question) == http.client.NOT_FOUND
 
 
 def test_epilog_waits_if_nothing_listens() -> None:
-    assert not wait.agrees("127.0.0.1", 1, OWN)
+    assert ask(1, OWN) is None
 
 
 def test_node_starts_when_the_pods_on_its_machine_have_stopped(
-    cluster: Cluster, port: int, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, port: int, key: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert wait.agrees("127.0.0.1", port, "/machines/node-2")
+    assert ask(port, "/machines/node-2") == http.client.OK
     monkeypatch.setattr("time.sleep", lambda _: cluster.pods.clear())
 
-    assert wait.main("127.0.0.1", port, "node-1") == 0
+    assert wait.main("127.0.0.1", port, key, "node-1") == 0
     assert not cluster.pods
+
+
+def test_bridge_answers_and_remembers_only_questions_of_nodes(port: int, cluster: Cluster) -> None:
+    """A question about a machine makes the bridge delete the pods there."""
+    for question in (OWN, "/machines/node-1"):
+        assert ask(port, question, b"another key") == http.client.UNAUTHORIZED
+        with closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
+            connection.request("GET", question)
+            assert connection.getresponse().status == http.client.UNAUTHORIZED
+
+
+@pytest.mark.parametrize("value", ["", "slurmstack", "slurmstack x y", "Bearer 1 2", "a b c d"])
+def test_malformed_proofs_are_invalid(value: str) -> None:
+    assert not is_valid(value, KEY, OWN, 1000.0)
+
+
+def test_proof_is_valid_for_one_question_and_a_short_time() -> None:
+    value = proof(KEY, OWN, 1000.0)
+    assert is_valid(value, KEY, OWN, 1200.0)
+    assert is_valid(value, KEY, OWN, 800.0)
+    assert not is_valid(value, KEY, OWN, 1301.0)
+    assert not is_valid(value, KEY, OWN, 699.0)
+    assert not is_valid(value, KEY, "/jobs/8/cpu-0", 1000.0)
+    assert not is_valid(value.replace("1000", "1100"), KEY, OWN, 1100.0)
+
+
+def test_node_whose_clock_is_wrong_says_so_and_waits(
+    port: int,
+    key: Path,
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cluster.pods.clear()
+    late = [3600.0, 3600.0, 0.0]
+    monkeypatch.setattr(wait, "proof", lambda key, path, now: proof(key, path, now - late.pop(0)))
+    monkeypatch.setattr("time.sleep", lambda _: None)
+
+    assert wait.main("127.0.0.1", port, key, "node-1") == 0
+    assert capsys.readouterr().out.count("set the clock") == 1
+
+
+def test_too_many_clients_are_sent_away_until_others_leave(port: int, cluster: Cluster) -> None:
+    cluster.pods.clear()
+    with ExitStack() as clients:
+        for _ in range(CONNECTIONS):
+            clients.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+        eventually("the server is full", lambda: ask(port, OWN) is None)
+    eventually("the server answers", lambda: ask(port, OWN) == http.client.OK)
 
 
 def test_bridge_knows_on_which_machines_nodes_wait(cluster: Cluster) -> None:
