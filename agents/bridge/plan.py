@@ -153,7 +153,7 @@ class _Planner:
     def _is_left(self, pod: Pod, node: str) -> bool:
         """Return whether a pod may still run, although Slurm has freed its resources."""
         job = self._job(pod)
-        if job is None or job.has_ended:
+        if job is None or job.has_ended or job.waits:
             return True
         # The other nodes of the job still run its epilog.
         was_lost = self._observed.reasons.get(node, "").startswith(PODS)
@@ -206,6 +206,12 @@ class _Planner:
         return Finish(job.id, all(pod.has_succeeded for pod in stopped))
 
     def _of_waiting_job(self, job: Job, present: Sequence[Pod]) -> Iterator[Action]:
+        bound = [pod for pod in present if pod.machine]
+        if bound:
+            yield from (
+                Evict(pod, f"its job {job.id} waits again") for pod in bound if not pod.leaves
+            )
+            return
         request = present[0].request
         reasons = self._excluded(job.gang, request) if request else {}
         if self._is_everywhere(reasons):

@@ -50,6 +50,17 @@ def test_cancelled_job_ends_its_pod_and_waits_for_the_containers(lab: Lab) -> No
     lab.wait_for_state(job, "CANCELLED")
 
 
+def test_requeued_job_ends_its_pod_and_does_not_start_again(lab: Lab) -> None:
+    lab.create(lab.manifest("train"))
+    lab.wait_for("train")
+    job = lab.job("train")
+
+    lab.cluster.run(f"scontrol update jobid={job} requeue=1 && scontrol requeue {job}")
+
+    eventually("the pod is deleted", lambda: "train" not in lab.pods())
+    lab.wait_for_state(job, "CANCELLED")
+
+
 def test_deleted_pod_frees_its_cpus_only_when_its_containers_have_stopped(lab: Lab) -> None:
     lab.create(
         *(lab.manifest(name, STUBBORN, terminationGracePeriodSeconds=8) for name in ("one", "two"))

@@ -372,6 +372,14 @@ def test_bound_pod_without_a_rule_is_deleted_when_its_job_ends() -> None:
     assert isinstance(evict, Evict)
 
 
+def test_running_pod_leaves_if_its_job_waits_again() -> None:
+    """Its node was lost, and its user has allowed Slurm to requeue the job."""
+    (evict, *_) = planned(linked(machine="m-0"), jobs=(job("PENDING"),))
+    assert isinstance(evict, Evict)
+    stopped = linked(machine="m-0", has_stopped=True)
+    assert Cancel(7, "its pods are gone") in planned(stopped, jobs=(job("PENDING"),))
+
+
 def test_gang_asks_slurm_again_some_time_after_a_refusal() -> None:
     memory = Memory().refused(["g"], NOW)
     observed = Observed((pod(),), {}, {"n-0": machine()})
@@ -401,6 +409,8 @@ RUNS_THERE: dict[str, Any] = {"machine": "m-0", "stops_by": 0.0}
         (job("RUNNING"), False, False),
         (job("NODE_FAIL", "COMPLETING"), True, True),
         (job("NODE_FAIL"), False, True),
+        # The user has allowed Slurm to requeue the job.
+        (job("PENDING"), False, True),
         (None, False, True),
     ],
 )
