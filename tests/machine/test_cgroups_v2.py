@@ -16,11 +16,12 @@ config["slurmstack:cluster"]["nodes"] = 1
 config["slurmstack:controller"]["standby"] = False
 config["slurmstack:accounting"] = {"enabled": False}
 config["slurmstack:monitoring"] = {"kind": "none", "exporter": {"enabled": False}}
+config["slurmstack:reconciler"]["rollout"] = 1800
 with open("Pulumi.dev.yaml", "w") as file:
     yaml.safe_dump(stack, file)
 """
-"""Leaves out parts of the development stack. An emulated machine is too slow for all of them: its
-API server would not answer in time."""
+"""Leaves out parts of the development stack, and lets the deploy wait longer for nodes. An emulated
+machine is too slow for the whole stack: its API server would not answer in time."""
 
 
 def test_machine_has_only_cgroup_v2(machine: Machine) -> None:
