@@ -10,7 +10,6 @@ Environment variables:
     NAMESPACE     namespace of the stack
     POD_NAME      name of this pod
     PORT          port for the questions of nodes (agents/bridge/server.py)
-    NODES_KEY     file with the key that nodes share with the bridge
     METRICS_PORT  port for metrics (docs/metrics.md)
     WEBHOOK_PORT  port on which the API server asks about new pods (agents/bridge/webhook.py)
     CERTIFICATE   folder with tls.crt and tls.key for this port
@@ -25,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agents import labels, metrics
-from agents.bridge import wanted
+from agents.bridge import proof, wanted
 from agents.bridge.actions import Drain, Submit, Undrain
 from agents.bridge.carry import Carrier
 from agents.bridge.cluster import Cluster
@@ -169,8 +168,8 @@ def main() -> int:
     bridge = Bridge(slurm, api, namespace, cluster, plans, lambda: lease.is_held)
     webhook = Webhook(int(os.environ["WEBHOOK_PORT"]), Path(os.environ["CERTIFICATE"]), _settings)
     threading.Thread(target=webhook.serve_forever, daemon=True).start()
-    key = Path(os.environ["NODES_KEY"]).read_bytes()
-    with Server(int(os.environ["PORT"]), key, bridge.nodes, lambda: lease.is_held) as server:
+    port, key = int(os.environ["PORT"]), Path(proof.KEY)
+    with Server(port, key, bridge.nodes, lambda: lease.is_held) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         threading.Thread(target=_renew, args=(lease, stop), daemon=True).start()
         acts = False

@@ -12,10 +12,10 @@ the new pod starts slurmd only after the bridge has deleted them, and they have 
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
 from agents.bridge.cluster import Cluster
-from agents.bridge.observed import Pod
+from agents.bridge.observed import Job, Pod
 from agents.bridge.records import Records
 
 RECENT = 10.0
@@ -47,11 +47,12 @@ class Nodes:
         """Set the machine of each node, by the node's name in Slurm."""
         self._machines = machines
 
-    def forget_all_but(self, jobs: Collection[int]) -> None:
-        """Forget jobs that Slurm no longer knows."""
+    def forget_all_but(self, jobs: Mapping[int, Job]) -> None:
+        """Forget jobs that Slurm no longer knows, or that wait again."""
         with self._lock:
-            self._freed = {pair for pair in self._freed if pair[0] in jobs}
-            for job in self._bound.keys() - set(jobs):
+            known = {number for number, job in jobs.items() if not job.waits}
+            self._freed = {pair for pair in self._freed if pair[0] in known}
+            for job in self._bound.keys() - jobs.keys():
                 del self._bound[job]
 
     def may_free(self, job: int, node: str) -> bool:

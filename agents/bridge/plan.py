@@ -46,7 +46,8 @@ from agents.drains import PODS
 MISFIT = 60.0
 """Seconds for which a gang's jobs exclude a node on which Kubernetes had no room for the gang."""
 REFUSAL = 30.0
-"""Seconds after which a gang asks Slurm again, if Slurm has refused its job."""
+"""Seconds after which a gang asks Slurm again, if Slurm has refused its job, or if the job was too
+small for its pods."""
 GATHER = 60.0
 """Seconds after the start of a job within which all pods of its gang must exist and be usable."""
 
@@ -58,7 +59,8 @@ class Memory:
     misfits: Mapping[tuple[str, str], tuple[float, str]] = field(default_factory=dict)
     """Unix time until which a gang's jobs exclude a node, and why, by gang and node."""
     refusals: Mapping[str, float] = field(default_factory=dict)
-    """Unix time until which a gang does not ask Slurm for a job, because Slurm has refused it."""
+    """Unix time until which a gang does not ask Slurm for a job, because Slurm has refused it, or
+    because the last job was too small."""
 
     def refused(self, gangs: Iterable[str], now: float) -> "Memory":
         """Return the memory after Slurm has refused the jobs of these gangs."""
@@ -206,11 +208,9 @@ class _Planner:
         return Finish(job.id, all(pod.has_succeeded for pod in stopped))
 
     def _of_waiting_job(self, job: Job, present: Sequence[Pod]) -> Iterator[Action]:
-        bound = [pod for pod in present if pod.machine]
-        if bound:
-            yield from (
-                Evict(pod, f"its job {job.id} waits again") for pod in bound if not pod.leaves
-            )
+        if any(pod.machine for pod in present):
+            # Slurm has requeued the job, because its user allows it.
+            yield from self._dissolve(job, present)
             return
         request = present[0].request
         reasons = self._excluded(job.gang, request) if request else {}
@@ -222,6 +222,15 @@ class _Planner:
             yield Exclude(job.id, frozenset(reasons))
         if job.has_reason:
             yield from self._tell(present, f"job {job.id} waits in Slurm: {job.reason}")
+
+    def _dissolve(self, job: Job, present: Sequence[Pod]) -> Iterator[Action]:
+        """Cancel a job that waits again. Slurm would start it on other nodes, without its pods."""
+        for pod in present:
+            if not pod.machine:
+                yield Unlink(pod)
+            elif not pod.leaves:
+                yield Evict(pod, f"its job {job.id} waits again")
+        yield Cancel(job.id, "it waits again, but its pods have already started")
 
     def _of_running_job(self, job: Job, present: Sequence[Pod]) -> Iterator[Action]:
         homes = self._observed.homes
@@ -265,16 +274,17 @@ class _Planner:
                 self._free[node] = _less(self._free[node], pod)
             yield from self._start(job, [(pod, machines[node].name) for pod, node in chosen])
             return
-        if not misfits:
-            # The job as a whole is too small for its pods.
-            misfits = dict.fromkeys(job.shares, "the job had no room for the gang there")
-        why = "; ".join(f"{node}: {text}" for node, text in sorted(misfits.items()))
+        details = "; ".join(f"{node}: {text}" for node, text in sorted(misfits.items()))
+        why = details or "its nodes have no room for its pods"
         if bound:
             # Do not cancel the job: the other pods of the gang run.
             yield from self._tell(unbound, f"job {job.id}: {why}")
             return
         for node, text in misfits.items():
             self.misfits[job.gang, node] = (self._now + MISFIT, text)
+        if not misfits:
+            # The job is too small for its pods. Another job would be too small as well.
+            self.refusals[job.gang] = self._now + REFUSAL
         yield from self._give_back(job, unbound, why)
 
     def _start(self, job: Job, places: Sequence[tuple[Pod, str]]) -> Iterator[Action]:
@@ -341,17 +351,19 @@ class _Planner:
                 for node, machine in self._observed.machines.items()
             }
             self._never[key] = {node: why for node, why in reasons.items() if why}
+        # Slurm accepts only names of its nodes.
+        known = self._observed.machines.keys() | self._observed.homes.keys()
         crowded = {
             node: f"a moment ago, {why}"
             for (owner, node), (_, why) in self.misfits.items()
-            if owner == gang and node in self._observed.machines
+            if owner == gang and node in known
         }
         return {**crowded, **self._never[key]}
 
     def _is_everywhere(self, reasons: Mapping[str, str]) -> bool:
         """Return whether no machine is allowed."""
         machines = self._observed.machines
-        return bool(machines) and reasons.keys() == machines.keys()
+        return bool(machines) and reasons.keys() >= machines.keys()
 
     def _tell(self, pods: Sequence[Pod], text: str) -> Iterator[Action]:
         return (Tell(pod, text) for pod in pods if pod.said != text)

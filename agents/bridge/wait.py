@@ -1,13 +1,12 @@
-"""`python3 -m agents.bridge.wait HOST PORT KEY [MACHINE]`: wait for the pods on this node.
+"""`python3 -m agents.bridge.wait HOST PORT [MACHINE]`: wait for the pods on this node.
 
 The program needs only the standard library. It asks the bridge again and again. While the bridge
 does not answer, the program waits: a job that started too early would use the CPUs and memory of
-the pods.
+the pods. Without the key that nodes share with the bridge (agents/bridge/proof.py), it fails.
 
 Without MACHINE, an epilog runs the program, which ends when all pods of the job on this node have
 stopped. With MACHINE, the name of the Kubernetes node, the program runs before slurmd, and ends
-when all pods of jobs on this machine have stopped. KEY is the file with the key that nodes share
-with the bridge.
+when all pods of jobs on this machine have stopped.
 
 Environment variables, from slurmd:
 
@@ -22,7 +21,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from agents.bridge.proof import proof
+from agents.bridge.proof import KEY, proof
 
 PAUSE = 1.0
 """Seconds between two questions."""
@@ -40,19 +39,21 @@ def ask(host: str, port: int, key: bytes, question: str) -> int | None:
             return None
 
 
-def main(host: str, port: int, key: Path, machine: str = "") -> int:
+def main(host: str, port: int, machine: str = "", *, key: Path = Path(KEY)) -> int:
     if machine:
         question = f"/machines/{machine}"
     else:
         question = f"/jobs/{os.environ['SLURM_JOB_ID']}/{os.environ['SLURMD_NODENAME']}"
-    secret, is_told = key.read_bytes(), False
-    while (status := ask(host, port, secret, question)) != http.client.OK:
-        if status == http.client.UNAUTHORIZED and not is_told:
-            print("the bridge does not accept this node's questions: set the clock of its machine")
-            is_told = True
+    was_refused = False
+    # Read the key each time: Kubernetes changes the file if the Secret changes.
+    while (status := ask(host, port, key.read_bytes(), question)) != http.client.OK:
+        if status == http.client.UNAUTHORIZED and not was_refused:
+            was_refused = True
+            remedy = "check the clock of its machine, and the Secret bridge-key"
+            print(f"the bridge does not accept this node's questions: {remedy}", flush=True)
         time.sleep(PAUSE)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), *sys.argv[4:]))
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:]))

@@ -15,7 +15,8 @@ _GUARDED_PORTS = (
     c.PROMETHEUS_PORT,
     c.ALERTMANAGER_PORT,
     c.GRAFANA_PORT,
-    c.BRIDGE_PORT,  # the bridge, which queries Slurm for each request
+    c.BRIDGE_PORT,  # the bridge, which must answer nodes
+    c.BRIDGE_WEBHOOK_PORT,  # the bridge, without which Kubernetes refuses new pods
     c.ON_DEMAND_PORT,  # agent of nodes on demand, which queries Slurm after each connection
 )
 """Ports that the filter blocks at all addresses, because the addresses of these servers are not

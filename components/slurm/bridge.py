@@ -119,7 +119,6 @@ def _pod(
         "WANTED": f"{c.NODESETS}/{c.NODES_FILE}",
         "NAMESPACE": args.site.namespace,
         "PORT": str(c.BRIDGE_PORT),
-        "NODES_KEY": c.BRIDGE_KEY,
         "METRICS_PORT": str(c.BRIDGE_METRICS_PORT),
         "WEBHOOK_PORT": str(c.BRIDGE_WEBHOOK_PORT),
         "CERTIFICATE": _CERTIFICATE,

@@ -79,7 +79,7 @@ class NodesetArgs:
     """Volume with the site's settings for container images that users run."""
     jail: MountedJail
     bridge: str
-    """Arguments of agents/bridge/wait.py, for nodes whose machines run pods."""
+    """Host and port of the bridge, which nodes ask if pods share their machines."""
     bridge_key: pods.Mounted | None
     """Volume with the key for questions to the bridge, if the nodes' machines run pods."""
     confinement_required: bool

@@ -16,7 +16,7 @@ from components.slurmconf.accounting import (
 )
 from components.slurmconf.accounts import wanted_accounts
 from components.slurmconf.bridge import (
-    bridge_arguments,
+    bridge_address,
     bridge_rules,
     bridge_scripts,
     has_pods_partition,
@@ -52,7 +52,7 @@ __all__ = [
     "accounting_files",
     "backup_environment",
     "backup_files",
-    "bridge_arguments",
+    "bridge_address",
     "bridge_rules",
     "config_digest",
     "config_files",

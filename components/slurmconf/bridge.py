@@ -112,10 +112,10 @@ def _rule(user: PodUser, settings: Settings) -> Rule:
     )
 
 
-def bridge_arguments(settings: Settings) -> str:
-    """Return the arguments of agents/bridge/wait.py: the bridge's host, port and key file."""
+def bridge_address(settings: Settings) -> str:
+    """Return the host and the port of the bridge, as arguments of agents/bridge/wait.py."""
     host = f"{c.BRIDGE}.{settings.namespace}.svc.{settings.cluster.domain}."
-    return f"{host} {c.BRIDGE_PORT} {c.BRIDGE_KEY}"
+    return f"{host} {c.BRIDGE_PORT}"
 
 
 def bridge_scripts(settings: Settings) -> dict[str, str]:
@@ -130,7 +130,7 @@ set -e
 [ "${{SPANK_SLURMSTACK_PODS:-}}" ] || exit 0
 # An older image of the node lacks this program.
 [ -e {c.PROGRAMS}/{_MODULE} ] || exit 0
-PYTHONPATH={c.PROGRAMS} python3 -BS -m agents.bridge.wait {bridge_arguments(settings)}
+PYTHONPATH={c.PROGRAMS} python3 -BS -m agents.bridge.wait {bridge_address(settings)}
 rm -f "{c.PODS_RUN}/$SLURM_JOB_ID"
 """
     return {"bridge_epilog": epilog, "bridge_prolog": _PROLOG}

@@ -16,8 +16,8 @@ from agents.bridge import wait
 from agents.bridge.nodes import Nodes
 from agents.bridge.observed import Job, Pod, Share
 from agents.bridge.podspec import Pod as PodObject
-from agents.bridge.proof import is_valid, proof
-from agents.bridge.server import CONNECTIONS, Server
+from agents.bridge.proof import Proofs, proof
+from agents.bridge.server import CONNECTIONS, QUESTIONS, Server
 from agents.kubernetes import KubernetesError
 from tests.support.waiting import eventually
 from tests.unit.agents.bridge import things
@@ -132,7 +132,7 @@ def test_pod_that_was_just_bound_counts_even_if_its_list_is_older() -> None:
 def test_bridge_forgets_jobs_that_slurm_no_longer_knows() -> None:
     made = nodes(Cluster(), job("COMPLETING"))
     assert made.may_free(7, "cpu-0")
-    made.forget_all_but({8})
+    made.forget_all_but({})
     assert bound(made, unplaced("a"), "node-1") == ["a"]
 
 
@@ -150,18 +150,23 @@ def leaders() -> list[bool]:
 
 
 @pytest.fixture
-def port(cluster: Cluster, leaders: list[bool]) -> Iterator[int]:
+def key(tmp_path: Path) -> Path:
+    (tmp_path / "key").write_bytes(KEY)
+    return tmp_path / "key"
+
+
+@pytest.fixture
+def server(cluster: Cluster, leaders: list[bool], key: Path) -> Iterator[Server]:
     made = nodes(cluster, job("COMPLETING"))
-    with Server(0, KEY, made, lambda: leaders[0]) as server:
+    with Server(0, key, made, lambda: leaders[0]) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_address[1]
+        yield server
         server.shutdown()
 
 
 @pytest.fixture
-def key(tmp_path: Path) -> Path:
-    (tmp_path / "key").write_bytes(KEY)
-    return tmp_path / "key"
+def port(server: Server) -> int:
+    return server.server_port
 
 
 def ask(port: int, question: str, key: bytes = KEY) -> int | None:
@@ -176,7 +181,7 @@ def test_epilog_waits_for_the_pods_of_its_job(
     monkeypatch.setattr("time.sleep", lambda _: cluster.pods.clear())
     assert ask(port, OWN) == http.client.CONFLICT
 
-    assert wait.main("127.0.0.1", port, key) == 0
+    assert wait.main("127.0.0.1", port, key=key) == 0
     assert not cluster.pods
 
 
@@ -207,32 +212,54 @@ def test_node_starts_when_the_pods_on_its_machine_have_stopped(
     assert ask(port, "/machines/node-2") == http.client.OK
     monkeypatch.setattr("time.sleep", lambda _: cluster.pods.clear())
 
-    assert wait.main("127.0.0.1", port, key, "node-1") == 0
+    assert wait.main("127.0.0.1", port, "node-1", key=key) == 0
     assert not cluster.pods
 
 
-def test_bridge_answers_and_remembers_only_questions_of_nodes(port: int, cluster: Cluster) -> None:
+def test_bridge_answers_only_questions_of_nodes(server: Server, port: int) -> None:
     """A question about a machine makes the bridge delete the pods there."""
     for question in (OWN, "/machines/node-1"):
         assert ask(port, question, b"another key") == http.client.UNAUTHORIZED
         with closing(http.client.HTTPConnection("127.0.0.1", port)) as connection:
             connection.request("GET", question)
             assert connection.getresponse().status == http.client.UNAUTHORIZED
+    assert not server.nodes.starting()
+    assert ask(port, "/machines/node-1") == http.client.CONFLICT
+    assert server.nodes.starting() == {"node-1"}
+
+
+def test_bridge_accepts_a_new_key(port: int, key: Path, cluster: Cluster) -> None:
+    cluster.pods.clear()
+    key.write_bytes(b"another key")
+    assert ask(port, OWN) == http.client.UNAUTHORIZED
+    assert ask(port, OWN, b"another key") == http.client.OK
 
 
 @pytest.mark.parametrize("value", ["", "slurmstack", "slurmstack x y", "Bearer 1 2", "a b c d"])
 def test_malformed_proofs_are_invalid(value: str) -> None:
-    assert not is_valid(value, KEY, OWN, 1000.0)
+    assert not Proofs().accept(value, KEY, OWN, 1000.0)
 
 
 def test_proof_is_valid_for_one_question_and_a_short_time() -> None:
     value = proof(KEY, OWN, 1000.0)
-    assert is_valid(value, KEY, OWN, 1200.0)
-    assert is_valid(value, KEY, OWN, 800.0)
-    assert not is_valid(value, KEY, OWN, 1301.0)
-    assert not is_valid(value, KEY, OWN, 699.0)
-    assert not is_valid(value, KEY, "/jobs/8/cpu-0", 1000.0)
-    assert not is_valid(value.replace("1000", "1100"), KEY, OWN, 1100.0)
+    assert Proofs().accept(value, KEY, OWN, 1200.0)
+    assert Proofs().accept(value, KEY, OWN, 800.0)
+    assert not Proofs().accept(value, KEY, OWN, 1301.0)
+    assert not Proofs().accept(value, KEY, OWN, 699.0)
+    assert not Proofs().accept(value, KEY, "/jobs/8/cpu-0", 1000.0)
+    assert not Proofs().accept(value.replace("1000", "1100"), KEY, OWN, 1100.0)
+
+
+def test_proof_is_accepted_once() -> None:
+    """Otherwise, a client that reads a question on the network could repeat it."""
+    proofs = Proofs()
+    first, second = proof(KEY, OWN, 1000.0), proof(KEY, OWN, 1000.5)
+    assert proofs.accept(first, KEY, OWN, 1000.0)
+    assert not proofs.accept(first, KEY, OWN, 1000.1)
+    assert proofs.accept(second, KEY, OWN, 1000.6)
+    assert not proofs.accept(first, KEY, OWN, 1000.7)
+    # The bridge remembers questions only while they could be repeated.
+    assert not proofs.accept(second, KEY, OWN, 1400.0)
 
 
 def test_node_whose_clock_is_wrong_says_so_and_waits(
@@ -247,8 +274,8 @@ def test_node_whose_clock_is_wrong_says_so_and_waits(
     monkeypatch.setattr(wait, "proof", lambda key, path, now: proof(key, path, now - late.pop(0)))
     monkeypatch.setattr("time.sleep", lambda _: None)
 
-    assert wait.main("127.0.0.1", port, key, "node-1") == 0
-    assert capsys.readouterr().out.count("set the clock") == 1
+    assert wait.main("127.0.0.1", port, "node-1", key=key) == 0
+    assert capsys.readouterr().out.count("check the clock") == 1
 
 
 def test_too_many_clients_are_sent_away_until_others_leave(port: int, cluster: Cluster) -> None:
@@ -270,3 +297,30 @@ def test_bridge_knows_on_which_machines_nodes_wait(cluster: Cluster) -> None:
     assert made.may_start("node-1")
     assert made.starting() == set()
     assert made.restarted() == {"node-1"}
+
+
+def test_bridge_answers_the_kubelet_while_slurm_does_not_answer(
+    server: Server, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+    monkeypatch.setattr(server.nodes, "may_free", lambda *_: go_on.wait(30))
+    waiting = [
+        threading.Thread(target=ask, args=(port, f"/jobs/{number}/cpu-0"))
+        for number in range(QUESTIONS)
+    ]
+    for one in waiting:
+        one.start()
+    eventually("the bridge is busy", lambda: ask(port, OWN) == http.client.SERVICE_UNAVAILABLE)
+    assert ask(port, "/live") == http.client.OK
+    go_on.set()
+    for one in waiting:
+        one.join()
+
+
+def test_job_that_waits_again_may_use_its_nodes_again() -> None:
+    made = nodes(Cluster(), job("COMPLETING"))
+    assert made.may_free(7, "cpu-0")
+    made.forget_all_but({7: job("COMPLETING")})
+    assert bound(made, unplaced("a"), "node-1") == []
+    made.forget_all_but({7: job("PENDING")})
+    assert bound(made, unplaced("a"), "node-1") == ["a"]

@@ -374,10 +374,11 @@ def test_bound_pod_without_a_rule_is_deleted_when_its_job_ends() -> None:
 
 def test_running_pod_leaves_if_its_job_waits_again() -> None:
     """Its node was lost, and its user has allowed Slurm to requeue the job."""
-    (evict, *_) = planned(linked(machine="m-0"), jobs=(job("PENDING"),))
-    assert isinstance(evict, Evict)
-    stopped = linked(machine="m-0", has_stopped=True)
-    assert Cancel(7, "its pods are gone") in planned(stopped, jobs=(job("PENDING"),))
+    running, other = linked(machine="m-0"), linked("b")
+    evict, unlink, cancel = planned(running, other, jobs=(job("PENDING", pods=2),), n_0=machine())[
+        :3
+    ]
+    assert (type(evict), type(unlink), type(cancel)) == (Evict, Unlink, Cancel)
 
 
 def test_gang_asks_slurm_again_some_time_after_a_refusal() -> None:
@@ -454,21 +455,30 @@ def test_pods_leave_before_a_node_starts_again() -> None:
     assert "c" not in evicted
 
 
-def test_gang_without_room_in_its_job_says_so_and_waits_before_the_next_job() -> None:
+def test_gang_without_room_says_so_and_waits() -> None:
     """Otherwise, the bridge would submit and cancel jobs all the time."""
     large, small = linked(cpus=3), job("RUNNING", shares={"n-0": Share(1, 0)})
     known = {"n-0": machine()}
     first = plan(Observed((large,), {7: small}, known, {"n-0": "m-0"}), NOW)
     assert any(isinstance(one, Cancel) for one in first.actions)
+    (tell,) = [one for one in first.actions if isinstance(one, Tell)]
+    assert "its nodes have no room for its pods" in tell.text
 
     unlinked = replace(large, job=None)
     observed = Observed((unlinked,), {}, known, {"n-0": "m-0"})
-    (tell,) = plan(observed, NOW + 1, first.memory).actions
-    assert isinstance(tell, Tell)
-    assert "the job had no room for the gang there" in tell.text
-    assert not first.memory.refusals
-    (submit,) = plan(observed, NOW + MISFIT + 1, first.memory).actions
+    assert plan(observed, NOW + 1, first.memory).actions == ()
+    (submit,) = plan(observed, NOW + REFUSAL + 1, first.memory).actions
     assert isinstance(submit, Submit)
+
+
+def test_next_job_avoids_a_node_whose_machine_is_gone() -> None:
+    """Slurm notices only after a while that the node does not respond."""
+    homes = {"n-0": "m-0", "n-1": "m-1"}
+    known = {"n-1": machine("m-1")}
+    first = plan(Observed((linked(),), {7: job("RUNNING")}, known, homes), NOW)
+    (submit,) = plan(Observed((pod(),), {}, known, homes), NOW + 1, first.memory).actions
+    assert isinstance(submit, Submit)
+    assert submit.excluded == {"n-0"}
 
 
 def test_job_ends_only_when_slurmctld_knows_the_new_address_of_its_node() -> None:
