@@ -12,6 +12,7 @@ from components import conventions as c
 from components import pods
 from components.accounting.accounts import Accounts, AccountsArgs
 from components.accounting.database import Database, DatabaseArgs
+from components.accounting.dumps import Dumps, DumpsArgs
 from components.accounting.slurmdbd import Accounting, AccountingArgs
 from components.cluster.interface import Cluster, NodeClass
 from components.health import admission
@@ -50,6 +51,8 @@ from components.slurmconf import (
     config_files,
     container_files,
     cost_on_demand,
+    dump_environment,
+    dump_files,
     node_checks,
     node_conf,
     script_files,
@@ -60,8 +63,9 @@ from components.slurmconf import (
     wanted_on_demand,
 )
 from components.storage import snapshots
-from components.storage.backup import Backup, BackupArgs, Restore
+from components.storage.backup import Backup, BackupArgs, BackupStore, BackupStoreArgs
 from components.storage.jail import Jail, JailArgs
+from components.storage.store import Restore
 
 _POD_SECURITY = {
     # Use `privileged`, because the level `baseline` would refuse the mounts of slurmd and sshd, and
@@ -110,14 +114,16 @@ class Slurm(pulumi.ComponentResource):
         made = secrets.create(args.named("secret"), args.secrets, namespace, child)
         self.namespace = once_known(namespace, *made)
         identity = _identity(args, self.namespace, child)
-        jail = _jail(args, identity, child)
+        store = _backup_store(args, identity.site, child)
+        jail = _jail(args, identity, store, child)
         # Create the other resources after the ConfigMap that records the jail's source. A deploy
         # that would change the jail's volume fails at this ConfigMap. Before it fails, this deploy
         # must not change anything else.
         after_origin = pulumi.ResourceOptions(parent=self, depends_on=[jail.origin])
         _network(args, self.namespace, after_origin)
         snapshots.install(args.settings, identity.site, after_origin)
-        control = _control(args, identity, child)
+        control = _control(args, identity, store, child)
+        _backup(args, store, control, jail, child)
         nodes = _nodes(args, identity, control, jail, child)
         self.login = nodes.login
         self.report = _health(args, identity, control, nodes, jail, child)
@@ -227,7 +233,51 @@ def _sssd(args: SlurmArgs, namespace: pulumi.Output[str], opts: pulumi.ResourceO
 # --- Jail and network ----------------------------------------------------------------------------
 
 
-def _jail(args: SlurmArgs, identity: _Identity, opts: pulumi.ResourceOptions) -> Jail:
+def _backup_store(args: SlurmArgs, site: Site, opts: pulumi.ResourceOptions) -> BackupStore | None:
+    settings = args.settings
+    if settings.backup is None:
+        return None
+    return BackupStore(
+        args.named("backup-store"),
+        BackupStoreArgs(
+            site=site,
+            settings=settings.backup,
+            files=backup_files(settings, args.root),
+            environment=backup_environment(settings),
+            protect=settings.protect_data,
+        ),
+        opts,
+    )
+
+
+def _backup(
+    args: SlurmArgs,
+    store: BackupStore | None,
+    control: "_Control",
+    jail: Jail,
+    opts: pulumi.ResourceOptions,
+) -> None:
+    settings = args.settings
+    if store is None:
+        return
+    Backup(
+        args.named("backup-sets"),
+        BackupArgs(
+            store=store,
+            jail=MountedJail(jail.claim, settings.jail.volumes),
+            password_secret=control.database_password,
+            standby=settings.controller.standby,
+        ),
+        opts,
+    )
+
+
+def _jail(
+    args: SlurmArgs,
+    identity: _Identity,
+    store: BackupStore | None,
+    opts: pulumi.ResourceOptions,
+) -> Jail:
     settings = args.settings
     return Jail(
         args.named("jail"),
@@ -237,6 +287,7 @@ def _jail(args: SlurmArgs, identity: _Identity, opts: pulumi.ResourceOptions) ->
             passwd=passwd(settings.users),
             protect=settings.protect_data,
             files=args.cluster.storage.jail,
+            restore=store.restores_jail(settings.jail.volumes) if store else Restore(),
         ),
         opts,
     )
@@ -269,9 +320,16 @@ class _Control:
     config_digest: pulumi.Output[str]
     """Digest of the configuration. Pulumi knows this output only after slurmctld uses this
     configuration."""
+    database_password: pulumi.Input[str] | None
+    """Secret with the password of the database's user; None without accounting."""
 
 
-def _control(args: SlurmArgs, identity: _Identity, opts: pulumi.ResourceOptions) -> _Control:
+def _control(
+    args: SlurmArgs,
+    identity: _Identity,
+    store: BackupStore | None,
+    opts: pulumi.ResourceOptions,
+) -> _Control:
     settings, site = args.settings, identity.site
     configuration = SlurmConfig(
         args.named("config"),
@@ -287,9 +345,10 @@ def _control(args: SlurmArgs, identity: _Identity, opts: pulumi.ResourceOptions)
         ),
         opts,
     )
+    password = _database_password(args, site, opts) if settings.accounting.enabled else None
     slurmdbd = (
-        [_accounting(args, identity, configuration, opts).alias]
-        if settings.accounting.enabled
+        [_accounting(args, identity, configuration, password, store, opts).alias]
+        if password is not None
         else []
     )
     hosts_domain = c.hosts_domain(settings.namespace, settings.cluster.domain)
@@ -307,6 +366,7 @@ def _control(args: SlurmArgs, identity: _Identity, opts: pulumi.ResourceOptions)
             accounting=slurmdbd,
             hosts_domain=hosts_domain,
             protect=settings.protect_data,
+            restore=store.restores_state() if store else Restore(),
         ),
         opts,
     )
@@ -319,40 +379,48 @@ def _control(args: SlurmArgs, identity: _Identity, opts: pulumi.ResourceOptions)
     )
     if settings.accounting.enabled:
         wanted = configuration.once_proven(wanted_accounts(settings))
-        restored = settings.accounting.backup.restore
+        restored = settings.restored()
         Accounts(args.named("accounts"), AccountsArgs(site, slurmctld, wanted, restored), opts)
-    return _Control(configuration, slurmctld, controller.config_digest)
+    return _Control(configuration, slurmctld, controller.config_digest, password)
+
+
+def _database_password(
+    args: SlurmArgs, site: Site, opts: pulumi.ResourceOptions
+) -> pulumi.Input[str]:
+    """Create the stack's own database unless another one is in use. Return the Secret with the
+    password of its user."""
+    database = args.settings.accounting.server()
+    if not isinstance(database, BundledDatabase):
+        return database.password_secret
+    wanted = DatabaseArgs(site, database, args.settings.protect_data)
+    return Database(args.named("database"), wanted, opts).password_secret
 
 
 def _accounting(
     args: SlurmArgs,
     identity: _Identity,
     configuration: SlurmConfig,
+    password_secret: pulumi.Input[str],
+    store: BackupStore | None,
     opts: pulumi.ResourceOptions,
 ) -> Accounting:
     settings, site = args.settings, identity.site
-    database, backup = settings.accounting.server(), settings.accounting.backup
-    password_secret: pulumi.Input[str] = (
-        Database(
-            args.named("database"), DatabaseArgs(site, database, settings.protect_data), opts
-        ).password_secret
-        if isinstance(database, BundledDatabase)
-        else database.password_secret
-    )
-    restore = Restore()
-    if backup.enabled:
-        restore = Backup(
+    dumps = settings.accounting.backup
+    restore = store.restores_accounting(password_secret) if store else Restore()
+    if dumps.enabled:
+        made = Dumps(
             args.named("backup"),
-            BackupArgs(
+            DumpsArgs(
                 site=site,
-                settings=backup,
-                files=backup_files(settings, args.root),
-                environment=backup_environment(settings),
+                settings=dumps,
+                files=dump_files(settings, args.root),
+                environment=dump_environment(settings),
                 password_secret=password_secret,
                 protect=settings.protect_data,
             ),
             opts,
-        ).restore
+        )
+        restore = made.restore if dumps.restore else restore
     return Accounting(
         args.named("accounting"),
         AccountingArgs(

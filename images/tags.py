@@ -72,7 +72,7 @@ IMAGES: Mapping[str, Image] = {
         Image("login", parent="base", extra=SESSIONS),
         Image("directory", parent="base"),
         Image("accounting", parent="base"),
-        Image("backup", parent="debian"),
+        Image("backup", parent="debian", extra=("agents/__init__.py", "agents/backup")),
         Image("monitoring", parent="debian", extra=("images/base/watch",)),
         Image("nfs", parent="debian"),
         Image("database", parent="debian"),

@@ -142,7 +142,7 @@ class Accounting(TypedDict):
     remove_with_jobs: NotRequired[Input[Sequence[Input[str]]]]
     """Objects to remove even if jobs use them, such as 'user ada account physics'. The deploy
     cancels these jobs."""
-    backup: NotRequired[Input["Backup"]]
+    backup: NotRequired[Input["Dumps"]]
 
 
 class Archive(TypedDict):
@@ -165,28 +165,35 @@ class Auth(TypedDict):
 
 
 class Backup(TypedDict):
-    """Dumps of the database, on a volume or in a bucket."""
+    """Sets of backups: the queue, the accounting database, the jail and the jail's volumes."""
 
-    enabled: NotRequired[Input[bool]]
-    schedule: NotRequired[Input[str]]
-    """Cron schedule (minute, hour, day of the month, month, day of the week), in UTC."""
     keep: NotRequired[Input["Keep"]]
     size: NotRequired[Input[str]]
-    """Size of the stack's own volume for dumps."""
+    """Size of the stack's own volume for backups."""
     storage_class: NotRequired[Input[str]]
-    """StorageClass of the volume for dumps; by default the cluster's default."""
+    """StorageClass of the volume for backups; by default the cluster's default."""
     claim: NotRequired[Input[str]]
     """Name of an existing PersistentVolumeClaim, instead of the stack's own volume."""
     nfs: NotRequired[Input["Nfs"]]
     """Folder that an NFS server exports, instead of the stack's own volume."""
     s3: NotRequired[Input["S3"]]
     """A bucket, instead of a volume."""
-    password_secret: NotRequired[Input[str]]
-    """Secret in the stack's namespace; its entry `password` encrypts the dumps. Without a Secret,
-    anyone with access to the store can read the dumps."""
+    schedule: NotRequired[Input[str]]
+    """Cron schedule (minute, hour, day of the month, month, day of the week), in UTC."""
+    password_secret: Input[str]
+    """Secret in the stack's namespace; its entry `password` encrypts the backups."""
+    exclude: NotRequired[Input[Sequence[Input[str]]]]
+    """Files to leave out: paths in the jail and in each of its volumes, or patterns of restic, such
+    as '*.core' or '.cache'."""
+    upload: NotRequired[Input[int]]
+    """Limit in KiB/s for uploads to the store; by default no limit."""
+    cpus: NotRequired[Input[float]]
+    """Limit of CPUs for a backup."""
+    memory: NotRequired[Input[str]]
+    """Limit of memory for a backup."""
     restore: NotRequired[Input[str]]
-    """Dump to restore: 'latest', or a dump's name. The dump is loaded before slurmdbd starts, and
-    only if the database has no tables."""
+    """Set to restore: 'latest', or a set's id. Each part is restored before its daemon starts, and
+    only if its volume is empty. Meanwhile, the stack takes no backups."""
 
 
 class Block(TypedDict):
@@ -385,6 +392,31 @@ class Directory(TypedDict):
     """LDAP filter for users, such as '(memberOf=cn=hpc,dc=example,dc=org)'; by default all."""
     key_attribute: NotRequired[Input[str]]
     """Attribute, in a user's entry, that contains the user's public SSH keys."""
+
+
+class Dumps(TypedDict):
+    """Dumps of the database, on a volume or in a bucket."""
+
+    keep: NotRequired[Input["Keep"]]
+    size: NotRequired[Input[str]]
+    """Size of the stack's own volume for backups."""
+    storage_class: NotRequired[Input[str]]
+    """StorageClass of the volume for backups; by default the cluster's default."""
+    claim: NotRequired[Input[str]]
+    """Name of an existing PersistentVolumeClaim, instead of the stack's own volume."""
+    nfs: NotRequired[Input["Nfs"]]
+    """Folder that an NFS server exports, instead of the stack's own volume."""
+    s3: NotRequired[Input["S3"]]
+    """A bucket, instead of a volume."""
+    enabled: NotRequired[Input[bool]]
+    schedule: NotRequired[Input[str]]
+    """Cron schedule (minute, hour, day of the month, month, day of the week), in UTC."""
+    password_secret: NotRequired[Input[str]]
+    """Secret in the stack's namespace; its entry `password` encrypts the dumps. Without a Secret,
+    anyone with access to the store can read the dumps."""
+    restore: NotRequired[Input[str]]
+    """Dump to restore: 'latest', or a dump's name. The dump is loaded before slurmdbd starts, and
+    only if the database has no tables."""
 
 
 class Empty(TypedDict):
@@ -597,16 +629,16 @@ class Jail(TypedDict):
 
 
 class Keep(TypedDict):
-    """Rules about which dumps to keep. One dump can satisfy several rules."""
+    """Rules about which backups to keep. One backup can satisfy several rules."""
 
     last: NotRequired[Input[int]]
-    """Number of newest dumps to keep."""
+    """Number of newest backups to keep."""
     daily: NotRequired[Input[int]]
-    """Number of days; the last dump of each day is kept."""
+    """Number of days; the last backup of each day is kept."""
     weekly: NotRequired[Input[int]]
-    """Number of weeks; the last dump of each week is kept."""
+    """Number of weeks; the last backup of each week is kept."""
     monthly: NotRequired[Input[int]]
-    """Number of months; the last dump of each month is kept."""
+    """Number of months; the last backup of each month is kept."""
 
 
 class Limits(TypedDict):
@@ -1518,6 +1550,8 @@ class SlurmClusterArgs(TypedDict):
     network: NotRequired[Input["Network"]]
     snapshots: NotRequired[Input["Snapshots"]]
     """Scheduled snapshots of volumes; by default there are no snapshots."""
+    backup: NotRequired[Input["Backup"]]
+    """Scheduled backups of the queue, the accounting and the jail; by default there are none."""
     placement: NotRequired[Input[Mapping[str, Input["Place"]]]]
     operators: NotRequired[Input["Operators"]]
     monitoring: NotRequired[Input["Monitoring"]]

@@ -35,6 +35,7 @@ _SETTINGS: Final[Mapping[str, list[str]]] = yaml.safe_load(
 """The settings whose edit would replace or delete a resource, by the resource's name."""
 _HELD: Final[Mapping[str, tuple[str, str]]] = {
     "accounting-archive": ("old records of jobs", "accounting.archive.size"),
+    "backup-store-volume": ("backups of the queue, the accounting and the jail", "backup.size"),
     "backup-volume": ("dumps of the accounting database", "accounting.backup.size"),
     "controller-state": ("the queue", "controller.state_size"),
     "database-data": ("records of jobs, accounts and limits", "accounting.database.size"),

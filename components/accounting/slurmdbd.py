@@ -11,7 +11,7 @@ from components import pods
 from components.identity.auth import Conf, daemon_security
 from components.settings import Archive
 from components.site import Site
-from components.storage.backup import Restore
+from components.storage.store import Restore
 
 _ANSWERS = ("sacctmgr", "--noheader", "--parsable2", "show", "cluster", "format=cluster")
 """Probe: this command succeeds only if slurmdbd and the database work."""

@@ -8,7 +8,7 @@ from ipaddress import ip_network
 from components import conventions as c
 from components import pods
 from components.monitoring.monitoringconf import DCGM_PORT, TELLING_PORTS
-from components.settings import Settings, endpoint_host, endpoint_port
+from components.settings import Settings, Store, endpoint_host, endpoint_port
 
 METADATA = (
     "169.254.0.0/16",  # nearly all clouds; also agents that give credentials to pods
@@ -78,7 +78,7 @@ FLOWS = (
     Flow((c.ACCOUNTS, c.CONTROLLER, c.REST, *_NODES), (c.ACCOUNTING,), c.SLURMDBD_PORT),
     # slurmdbd connects to slurmctld to report changed accounts.
     Flow((c.ACCOUNTING,), (c.CONTROLLER,), c.SLURMCTLD_PORT),
-    Flow((c.ACCOUNTING, c.BACKUP), (c.DATABASE,), c.MARIADB_PORT),
+    Flow((c.ACCOUNTING, c.BACKUP, c.DUMPS), (c.DATABASE,), c.MARIADB_PORT),
     *(Flow((c.MONITORING,), (component,), port) for component, port in c.SCRAPED.items()),
     Flow((c.GRAFANA,), (c.MONITORING,), c.PROMETHEUS_PORT),
 )
@@ -148,6 +148,10 @@ def rules(settings: Settings) -> tuple[Rules, ...]:
     components = {component for flow in FLOWS for component in (*flow.by, *flow.to)} | {c.REBOOTER}
     if not settings.bridge:
         components.remove(c.BRIDGE)
+    if not settings.backup:
+        components.remove(c.BACKUP)
+    elif settings.backup.restore and settings.backup.s3:
+        components.add(c.JAIL_JOBS)
     if settings.jail.server:
         components.add(c.JAIL_SERVER)
     if settings.snapshots:
@@ -169,8 +173,8 @@ def _rules(component: str, settings: Settings, reaches: tuple[Reach, ...]) -> Ru
         asks=asks,
         reaches=reaches,
         # Allow DNS if the pod connects to other pods of the project. The pod for logs does not, but
-        # must look up the name of the log collector.
-        dns=bool(asks) or component == c.LOGS,
+        # must look up the name of the log collector. A restore of the jail must look up its store.
+        dns=bool(asks) or component in (c.JAIL_JOBS, c.LOGS),
         world=tuple(_world(settings.network.refuse)) if users else (),
         names=settings.network.names if users else None,
         open_port=_OPEN.get(component),
@@ -189,17 +193,30 @@ def _reached(settings: Settings) -> dict[str, list[Reach]]:
         for port, hosts in (settings.directory.servers() if settings.directory else {}).items()
     ]
     database = [Reach((external.port,), servers=(external.host,))] if external else []
-    # Do not limit the servers: an object store may use a different server name for each bucket and
-    # location.
-    store = [Reach((endpoint_port(dumps.s3.endpoint),), entities=_ANYWHERE)] if dumps.s3 else []
+    store, sets = _store(dumps), _store(settings.backup)
     reached = {component: list(directory) for component in _ASK_A_DIRECTORY}
     reached[c.ACCOUNTING] += [*database, *(store if dumps.restore is not None else [])]
-    reached[c.BACKUP] = [*database, *store]
+    reached[c.DUMPS] = [*database, *store]
+    reached[c.BACKUP] = [*database, *sets]
+    if settings.backup and settings.backup.restore:
+        reached[c.ACCOUNTING] += sets
+        reached[c.CONTROLLER] = [*reached.get(c.CONTROLLER, ()), *sets]
+        reached[c.JAIL_JOBS] = sets
     reached |= {component: [_API] for component in _ASK_KUBERNETES}
     reached[c.RECONCILER] += map(_server, settings.reconciler.replace_servers)
     reached[c.MONITORING] = [_API, *_watched(settings)]
     reached[c.LOGS] = [_API, *([_server(logs.endpoint)] if logs else [])]
     return reached
+
+
+def _store(store: Store | None) -> list[Reach]:
+    """Return the bucket of a store of backups.
+
+    The servers are not limited, because an object store may use a different server name for each
+    bucket and location.
+    """
+    s3 = store.s3 if store else None
+    return [Reach((endpoint_port(s3.endpoint),), entities=_ANYWHERE)] if s3 else []
 
 
 def _watched(settings: Settings) -> list[Reach]:

@@ -8,10 +8,11 @@ stack file itself, for other tools. Both raise `SettingsError` with one line for
 from components.settings.accounting import (
     Accounting,
     Archive,
-    Backup,
     BundledDatabase,
+    Dumps,
     ExternalDatabase,
 )
+from components.settings.backup import Backup, Store
 from components.settings.cilium import Cilium
 from components.settings.clusters import (
     Cluster,
@@ -69,6 +70,7 @@ __all__ = [
     "Controller",
     "Csi",
     "Directory",
+    "Dumps",
     "Empty",
     "ExistingCluster",
     "Exporter",
@@ -103,6 +105,7 @@ __all__ = [
     "Slurm",
     "Snapshots",
     "Source",
+    "Store",
     "Submount",
     "Toleration",
     "Topology",

@@ -16,17 +16,14 @@ from components.settings.accounts import (
     check_names,
     things,
 )
+from components.settings.backup import Store
 from components.settings.types import (
-    Bucket,
     Cron,
-    DnsLabel,
     DumpName,
-    Endpoint,
     Host,
     MemoryMiB,
     Model,
     Number,
-    ObjectPrefix,
     Port,
     ProjectFile,
     PurgeAge,
@@ -36,7 +33,6 @@ from components.settings.types import (
     Word,
     cross_field,
 )
-from components.settings.volumes import Nfs
 
 DATABASE_NAME = "slurm_acct_db"
 """Default of StorageLoc (slurmdbd.conf(5))."""
@@ -101,49 +97,7 @@ class Archive(Model):
     """StorageClass of the volume; by default the cluster's default."""
 
 
-class S3(Model):
-    """A bucket on an S3-compatible server."""
-
-    endpoint: Endpoint
-    """URL of the server, such as 'https://s3.example.org'."""
-    bucket: Bucket
-    """Name of the bucket; created if it is missing and the credentials allow its creation."""
-    prefix: ObjectPrefix | None = None
-    """Prefix of all object names, before the cluster's name."""
-    region: Word | None = None
-    """Region for signing requests, if the server requires one."""
-    secret: SecretName
-    """Secret in the stack's namespace with the credentials in its entries `access_key` and
-    `secret_key`."""
-    ca: ProjectFile | None = None
-    """File with CA certificates (PEM) to verify the server: a path relative to the project, read at
-    deploy time. The default is the public CA certificates."""
-
-
-class Keep(Model):
-    """Rules about which dumps to keep. One dump can satisfy several rules."""
-
-    last: Annotated[int, Field(ge=0, le=10_000), Number] = 3
-    """Number of newest dumps to keep."""
-    daily: Annotated[int, Field(ge=0, le=10_000), Number] = 7
-    """Number of days; the last dump of each day is kept."""
-    weekly: Annotated[int, Field(ge=0, le=10_000), Number] = 5
-    """Number of weeks; the last dump of each week is kept."""
-    monthly: Annotated[int, Field(ge=0, le=10_000), Number] = 12
-    """Number of months; the last dump of each month is kept."""
-
-    @model_validator(mode="after")
-    def _keeps_some(self) -> Self:
-        if not any((self.last, self.daily, self.weekly, self.monthly)):
-            raise cross_field(
-                "last",
-                "0: 'last', 'daily', 'weekly' and 'monthly' are all 0, so the deploy would keep "
-                "no dump; set one of these settings to 1 or more",
-            )
-        return self
-
-
-def _refuse_settings_of_disabled(model: "Backup | Accounting") -> None:
+def _refuse_settings_of_disabled(model: "Dumps | Accounting") -> None:
     chosen = model.model_fields_set - {"enabled"}
     if not model.enabled and chosen:
         raise cross_field(
@@ -153,47 +107,18 @@ def _refuse_settings_of_disabled(model: "Backup | Accounting") -> None:
         )
 
 
-class Backup(Model):
+class Dumps(Store):
     """Dumps of the database, on a volume or in a bucket."""
 
     enabled: bool = True
     schedule: Cron = "17 3 * * *"
     """Cron schedule (minute, hour, day of the month, month, day of the week), in UTC."""
-    keep: Keep = Field(default_factory=Keep)
-    size: MemoryMiB = Field("20GiB", validate_default=True)
-    """Size of the stack's own volume for dumps."""
-    storage_class: StorageClassName | None = None
-    """StorageClass of the volume for dumps; by default the cluster's default."""
-    claim: DnsLabel | None = None
-    """Name of an existing PersistentVolumeClaim, instead of the stack's own volume."""
-    nfs: Nfs | None = None
-    """Folder that an NFS server exports, instead of the stack's own volume."""
-    s3: S3 | None = None
-    """A bucket, instead of a volume."""
     password_secret: SecretName | None = None
     """Secret in the stack's namespace; its entry `password` encrypts the dumps. Without a Secret,
     anyone with access to the store can read the dumps."""
     restore: DumpName | None = None
     """Dump to restore: 'latest', or a dump's name. The dump is loaded before slurmdbd starts, and
     only if the database has no tables."""
-
-    @model_validator(mode="after")
-    def _is_one_store(self) -> Self:
-        kinds = ("storage_class", "claim", "nfs", "s3")
-        given = [kind for kind in kinds if getattr(self, kind) is not None]
-        if len(given) > 1:
-            raise cross_field(
-                given[0],
-                f"cannot be combined with {' and '.join(map(repr, given[1:]))}, because all "
-                "dumps go to one store; keep only one of these settings",
-            )
-        if given and given[0] != "storage_class" and "size" in self.model_fields_set:
-            raise cross_field(
-                "size",
-                f"{self.size} MiB: has no effect, because '{given[0]}' is set and determines "
-                "the store of the dumps; remove 'size'",
-            )
-        return self
 
     @model_validator(mode="after")
     def _disabled_has_no_settings(self) -> Self:
@@ -236,7 +161,7 @@ class Accounting(Model):
     remove_with_jobs: tuple[Removal, ...] = ()
     """Objects to remove even if jobs use them, such as 'user ada account physics'. The deploy
     cancels these jobs."""
-    backup: Backup = Field(default_factory=Backup)
+    backup: Dumps = Field(default_factory=Dumps)
 
     def server(self) -> BundledDatabase | ExternalDatabase:
         """Return the database in use."""

@@ -31,6 +31,7 @@ from components.conventions import (
 from components.settings import contents
 from components.settings.accounting import Accounting
 from components.settings.accounts import NORMAL, ROOT
+from components.settings.backup import Backup
 from components.settings.bridge import Bridge
 from components.settings.cilium import Cilium
 from components.settings.clusters import Cluster
@@ -338,6 +339,8 @@ _ENTRIES: Final[Mapping[str, tuple[str, ...]]] = {
     "accounting.external.password_secret": ("password",),
     "accounting.backup.password_secret": ("password",),
     "accounting.backup.s3.secret": ("access_key", "secret_key"),
+    "backup.password_secret": ("password",),
+    "backup.s3.secret": ("access_key", "secret_key"),
     "monitoring.bundled.alertmanager_secret": ("alertmanager.yml",),
     "directory.password_secret": ("password",),
     "containers.credentials_secret": (".dockerconfigjson",),
@@ -385,6 +388,8 @@ class Settings(Model):
     network: Network = Field(default_factory=Network)
     snapshots: Snapshots | None = None
     """Scheduled snapshots of volumes; by default there are no snapshots."""
+    backup: Backup | None = None
+    """Scheduled backups of the queue, the accounting and the jail; by default there are none."""
     placement: Placement = {}
     operators: Operators = Field(default_factory=Operators)
     monitoring: Monitoring = Field(default_factory=Monitoring)
@@ -488,6 +493,17 @@ class Settings(Model):
                     f"'{self.snapshots.jail}': jail.{kind} is not a CSI volume, so it has no "
                     "VolumeSnapshots; remove snapshots.jail, and use the storage's own snapshots",
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _restores_from_one_store(self) -> Self:
+        dump = self.accounting.backup.restore
+        if self.backup and self.backup.restore and dump:
+            raise cross_field(
+                "accounting.backup.restore",
+                f"'{dump}': cannot be combined with backup.restore, because the set "
+                f"'{self.backup.restore}' has a dump of its own; keep only one of the two settings",
+            )
         return self
 
     @model_validator(mode="after")
@@ -1028,6 +1044,8 @@ class Settings(Model):
             and accounting.external.password_secret,
             "accounting.backup.password_secret": accounting.backup.password_secret,
             "accounting.backup.s3.secret": accounting.backup.s3 and accounting.backup.s3.secret,
+            "backup.password_secret": self.backup and self.backup.password_secret,
+            "backup.s3.secret": self.backup and self.backup.s3 and self.backup.s3.secret,
             "monitoring.bundled.alertmanager_secret": bundled.alertmanager_secret,
             "monitoring.logs.headers_secret": self.monitoring.logs
             and self.monitoring.logs.headers_secret,
@@ -1064,6 +1082,10 @@ class Settings(Model):
         # it would refuse their jobs.
         chosen = "enforce" in self.accounting.model_fields_set
         return self.accounting.enforce if chosen or not self.directory else ()
+
+    def restored(self) -> str | None:
+        """Return what the deploy restores the accounting from: a dump or a set."""
+        return self.accounting.backup.restore or (self.backup.restore if self.backup else None)
 
     def nodes(self, nodeset: Nodeset) -> tuple[str, ...]:
         return node_names(nodeset.name, nodeset.replicas)

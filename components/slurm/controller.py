@@ -13,6 +13,7 @@ from components.outputs import once_known
 from components.settings import Controller as ControllerSettings
 from components.site import Site
 from components.slurm.placeholder import Placeholder, PlaceholderArgs
+from components.storage.store import Restore
 
 _CONFIG_DEADLINE = 300
 """Seconds within which slurmctld must load changed configuration files. The kubelet needs about 90
@@ -40,6 +41,8 @@ class ControllerArgs:
     without accounting."""
     hosts_domain: str
     protect: bool
+    restore: Restore
+    """Containers and volumes that restore the queue before slurmctld starts."""
 
 
 class Controller(pulumi.ComponentResource):
@@ -198,9 +201,10 @@ def _pod(
         **pods.apart_from(c.CONTROLLER, c.PLACEHOLDER),
         "initContainers": [
             *args.site.sidecars(Conf(mount=pods.mount("config", c.SLURM_ETC, read_only=True))),
+            *args.restore.containers,
         ],
         "containers": [_slurmctld(args, mounted), _reload(args, topology)],
-        "volumes": [*args.site.volumes(), *pods.volumes(mounted)],
+        "volumes": [*args.site.volumes(), *args.restore.volumes, *pods.volumes(mounted)],
     }
 
 

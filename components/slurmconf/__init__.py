@@ -11,10 +11,14 @@ from components.settings.slurm import COMMUNICATION, REPEATABLE, key_of
 from components.slurmconf.accounting import (
     accounting_files,
     accounting_lines,
-    backup_environment,
-    backup_files,
 )
 from components.slurmconf.accounts import wanted_accounts
+from components.slurmconf.backup import (
+    backup_environment,
+    backup_files,
+    dump_environment,
+    dump_files,
+)
 from components.slurmconf.bridge import (
     bridge_address,
     bridge_rules,
@@ -58,6 +62,8 @@ __all__ = [
     "config_files",
     "container_files",
     "cost_on_demand",
+    "dump_environment",
+    "dump_files",
     "max_node_count",
     "memory_per_cpu",
     "node_checks",

@@ -10,7 +10,6 @@ from components.slurmconf.templates import render
 from components.slurmconf.tokens import JWKS, token_parameters
 
 _CA = "ca.pem"
-_STORE_CA = "store-ca.pem"
 _KEPT_BY_SLURMDBD = frozenset({"accounts", "events", "jobs", "reservations", "usage", "users"})
 """Categories that PrivateData may contain in slurmdbd.conf(5)."""
 _RECORDS = {
@@ -32,7 +31,7 @@ def accounting_files(settings: Settings, root: Path = Path()) -> dict[str, str]:
     """
     accounting, database = settings.accounting, settings.accounting.server()
     files = {
-        **_client_files(settings, root),
+        **client_files(settings, root),
         # Only for clients in slurmdbd's pod, which test whether slurmdbd responds.
         "slurm.conf": render(
             "dbd-client.conf",
@@ -73,41 +72,11 @@ def _purges(accounting: Accounting) -> dict[str, str]:
     return lines
 
 
-def backup_files(settings: Settings, root: Path = Path()) -> dict[str, str]:
-    """Return the files for dumps and restores by name, without credentials.
-
-    Paths in the settings are relative to `root`. Raises `SettingsError` if a file cannot be used.
-    """
-    files = _client_files(settings, root)
-    s3 = settings.accounting.backup.s3
-    if s3 and s3.ca:
-        files[_STORE_CA] = read_text("accounting.backup.s3.ca", s3.ca, root)
-    return files
-
-
-def backup_environment(settings: Settings) -> dict[str, str]:
-    """Return the environment for dumps and restores: database, store, and dumps to keep."""
-    backup, s3 = settings.accounting.backup, settings.accounting.backup.s3
-    store = c.BACKUP_DATA
-    if s3:
-        store = "/".join(part for part in (f"s3:{s3.endpoint}", s3.bucket, s3.prefix) if part)
-    keep = {name: count for name, count in backup.keep.model_dump().items() if count}
-    return {
-        "CLUSTER": settings.cluster_name,
-        "DATABASE": settings.accounting.server().name,
-        "KEEP": " ".join(f"--keep-{name}={count}" for name, count in keep.items()),
-        # Each cluster has its own folder, because clusters can share a store.
-        "RESTIC_REPOSITORY": f"{store}/{settings.cluster_name}",
-        **({"AWS_DEFAULT_REGION": s3.region} if s3 and s3.region else {}),
-        **({"SNAPSHOT": backup.restore} if backup.restore else {}),
-    }
-
-
 def _ca(settings: Settings) -> str | None:
     return f"{c.ACCOUNTING_ETC}/{_CA}" if settings.accounting.server().tls_ca else None
 
 
-def _client_files(settings: Settings, root: Path) -> dict[str, str]:
+def client_files(settings: Settings, root: Path) -> dict[str, str]:
     """Return the files that MariaDB's client programs need to connect to the database."""
     database, ca = settings.accounting.server(), _ca(settings)
     options = {

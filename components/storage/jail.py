@@ -13,6 +13,7 @@ from components.settings import Csi
 from components.settings import Jail as JailSettings
 from components.site import Site
 from components.storage.nfs import NfsServer, NfsServerArgs
+from components.storage.store import Restore
 from components.storage.volumes import submount_volumes
 
 ANY_OWNER = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID")
@@ -33,6 +34,9 @@ class JailArgs:
     passwd: str
     """The jail's passwd. A changed passwd runs the Job that creates the homes of new users."""
     protect: bool
+    restore: Restore
+    """Containers and volumes that restore the jail and its volumes before system files are
+    copied."""
     files: pods.Spec | None = None
     """Source of a volume on the cluster's own file system. The jail uses it if the settings choose
     no other source."""
@@ -74,7 +78,7 @@ class Jail(pulumi.ComponentResource):
                 "volumeMounts": [pods.mount("jail", c.JAIL)],
                 **pods.requests("50m", "64Mi"),
             },
-            volumes=[],
+            further=_restoring(args),
         )
         homes = self._job(
             f"{name}-homes",
@@ -96,7 +100,7 @@ class Jail(pulumi.ComponentResource):
                 ],
                 **pods.requests("10m", "32Mi"),
             },
-            volumes=[*submount_volumes(homes_own), pods.users_volume(args.site.users)],
+            further={"volumes": [*submount_volumes(homes_own), pods.users_volume(args.site.users)]},
             annotations={c.ANNOTATION_CHECKSUM: c.checksum({"passwd": args.passwd})},
             depends_on=[populate],
         )
@@ -162,24 +166,28 @@ class Jail(pulumi.ComponentResource):
         claim: pulumi.Input[str],
         container: pods.Spec,
         *,
-        volumes: Sequence[pods.Spec],
+        further: pods.Spec,
         annotations: Mapping[str, pulumi.Input[str]] | None = None,
         depends_on: Sequence[pulumi.Resource] = (),
     ) -> k8s.batch.v1.Job:
-        """Create a Job that runs one container as root with the jail mounted."""
+        """Create a Job that runs one container as root with the jail mounted.
+
+        `further` contains the pod's other volumes, and containers that run before this one.
+        """
         return k8s.batch.v1.Job(
             name,
-            metadata={"namespace": args.site.namespace, "labels": pods.labels("jail")},
+            metadata={"namespace": args.site.namespace, "labels": pods.labels(c.JAIL_JOBS)},
             spec={
                 "backoffLimit": 3,
                 **pods.fail_on(container["name"], c.JAIL_REFUSED),
                 "template": pods.template(
-                    "jail",
+                    c.JAIL_JOBS,
                     {
-                        **args.site.pod("jail"),
+                        **args.site.pod(c.JAIL_JOBS),
                         "restartPolicy": "Never",
+                        **further,
                         "containers": [{**container, **pods.security(*ANY_OWNER, user=0)}],
-                        "volumes": [pods.claim_volume("jail", claim), *volumes],
+                        "volumes": [pods.claim_volume("jail", claim), *further["volumes"]],
                     },
                     annotations,
                 ),
@@ -190,6 +198,17 @@ class Jail(pulumi.ComponentResource):
                 custom_timeouts=pulumi.CustomTimeouts(create=_PATIENCE),
             ),
         )
+
+
+def _restoring(args: JailArgs) -> pods.Spec:
+    """Return the containers and volumes of a pod that restores the jail."""
+    restore = args.restore
+    if not restore.containers:
+        return {"volumes": []}
+    return {
+        "initContainers": list(restore.containers),
+        "volumes": [*submount_volumes(args.settings.volumes), *restore.volumes],
+    }
 
 
 def _origin(name: str, args: JailArgs, parent: Jail) -> k8s.core.v1.ConfigMap:

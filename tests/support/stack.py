@@ -404,6 +404,17 @@ FULL: dict[str, Any] = {
             "restore": "latest",
         },
     },
+    "backup": {
+        "schedule": "30 1 * * *",
+        "keep": {"last": 5, "daily": 14, "weekly": 8, "monthly": 24},
+        "size": "500GiB",
+        "storage_class": "slow",
+        "password_secret": "sets",
+        "exclude": ["/tmp", "*.core"],
+        "upload": 50000,
+        "cpus": 1.5,
+        "memory": "4GiB",
+    },
     "monitoring": {
         "kind": "bundled",
         "bundled": {
@@ -499,8 +510,12 @@ def enable_everything(values: dict[str, Any]) -> None:
         "backup": {
             "s3": {"endpoint": "https://s3.example.org:9000", "bucket": "dumps", "secret": "s3"},
             "password_secret": "dumps",
-            "restore": "latest",
         }
+    }
+    values["backup"] = {
+        "s3": {"endpoint": "https://s3.example.org:9001", "bucket": "sets", "secret": "s3"},
+        "password_secret": "sets",
+        "restore": "latest",
     }
     values["jail"] = {"server": {"machines": ["10.0.0.0/24"]}}
     values["snapshots"] = {"jail": "fast"}

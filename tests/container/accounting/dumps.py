@@ -7,7 +7,7 @@ from typing import Any
 
 from components import conventions as c
 from components.settings import Settings
-from components.slurmconf import backup_environment, backup_files
+from components.slurmconf import dump_environment, dump_files
 from tests.support import open_shells
 from tests.support.accounting import PASSWORD, Database, accounted
 from tests.support.containers import Start, put
@@ -24,20 +24,23 @@ class Dumps:
     config: Settings
 
     def environment(self, **changes: str) -> dict[str, str]:
-        return {**backup_environment(self.config), **changes}
+        return {**dump_environment(self.config), **changes}
 
     def run(self, program: str = "backup", **environment: str) -> tuple[int, str]:
         """Run a program, and return its exit code and output."""
         variables = self.environment(**environment)
         code, output = open_shells.run(
-            self.container.container, f"{c.PROGRAMS}/{program}", "slurm", environment=variables
+            self.container.container,
+            f"python3 -m agents.backup {program}",
+            "slurm",
+            environment=variables,
         )
         return code, output.strip()
 
     def begin(self, program: str = "backup", **environment: str) -> None:
         """Start a program without waiting for it."""
         self.container.container.exec_run(
-            ["bash", "-c", f"exec {c.PROGRAMS}/{program} >/tmp/log 2>&1"],
+            ["bash", "-c", f"exec python3 -m agents.backup {program} >/tmp/log 2>&1"],
             user="slurm",
             environment=self.environment(**environment),
             detach=True,
@@ -45,7 +48,7 @@ class Dumps:
 
     def kill(self) -> None:
         """Kill all running programs."""
-        names = ("backup", "restore", "restic", "mariadb-dump", "mariadb", "sleep")
+        names = ("python3", "restic", "mariadb-dump", "mariadb")
         kill = "; ".join(f"pkill -KILL -u slurm -x {name}" for name in names)
         self.container.run(f"{kill}; true", "root")
 
@@ -87,8 +90,8 @@ def dumping(
         lambda values: values.update(accounting={"external": external, "backup": backup})
     )
     tmpfs = {c.BACKUP_RUN: _OWN, **options.pop("tmpfs", {c.BACKUP_DATA: _OWN})}
-    container = start("backup", tmpfs=tmpfs, **options)
-    files = {f"{c.ACCOUNTING_ETC}/{k}": v for k, v in backup_files(config, root).items()}
+    container = start("backup", tmpfs=tmpfs, entrypoint="", **options)
+    files = {f"{c.ACCOUNTING_ETC}/{k}": v for k, v in dump_files(config, root).items()}
     put(container, {**files, f"{c.DATABASE_PASSWORD}/password": password})
     return Dumps(Slurmctld(container), config)
 

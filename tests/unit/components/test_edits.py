@@ -91,6 +91,7 @@ def both(one: Effect, other: Effect) -> Effect:
     """Return the effect of two edits together."""
     return replace(
         one,
+        created=one.created | other.created,
         updated=one.updated | other.updated,
         rolled=one.rolled | other.rolled,
         replaced=one.replaced | other.replaced,
@@ -299,6 +300,20 @@ SNAPSHOTS = {
     *("snapshots-account", "snapshots-role", "snapshots-rights"),
     *("snapshots-check", "snapshots-take", "network-snapshots"),
 }
+
+
+def backup_set(**fields: Any) -> Change:
+    return top(backup={"password_secret": "sets", **fields})
+
+
+SETS = {
+    *("backup-store-config", "backup-store-volume", "backup-sets-take", "network-backup"),
+}
+RESTORED = effect_of(
+    updated={"backup-sets-take"},
+    rolled={"accounting-slurmdbd", "controller-slurmctld", "controller-placeholder-pod"},
+    replaced={"accounts-apply", "jail-populate"},
+)
 
 
 def slurm(**fields: Any) -> Change:
@@ -1351,6 +1366,37 @@ EDITS = [
         lambda values: values.pop("snapshots"),
         effect_of(deleted=SNAPSHOTS),
         given=snapshots(jail="fast"),
+    ),
+    # --- Sets of backups
+    Edit("sets of backups are made", backup_set(), effect_of(created=SETS)),
+    Edit(
+        "sets are made at another hour",
+        backup_set(schedule="0 1 * * *"),
+        effect_of(updated={"backup-sets-take"}),
+        given=backup_set(),
+    ),
+    Edit(
+        "a set is restored from a bucket",
+        backup_set(s3=BUCKET, restore="latest"),
+        both(
+            RESTORED,
+            effect_of(
+                created={"network-jail"}, updated={"network-accounting", "network-controller"}
+            ),
+        ),
+        given=backup_set(s3=BUCKET),
+    ),
+    Edit(
+        "a set has been restored",
+        backup_set(),
+        RESTORED,
+        given=backup_set(restore="latest"),
+    ),
+    Edit(
+        "sets are no longer made, but their volume stays",
+        lambda values: values.pop("backup"),
+        effect_of(refused={"backup-store-volume"}),
+        given=backup_set(),
     ),
     # --- The whole stack
     Edit(

@@ -199,20 +199,25 @@ OPERATED: Values = {
     },
 }
 """A stack that uses an existing Prometheus Operator."""
+STORES: Values = {
+    "claim": "dumps",
+    "nfs": {"server": "nfs.lab", "path": "/dumps"},
+    "s3": {
+        "endpoint": "https://s3.lab:9000",
+        "bucket": "dumps",
+        "prefix": "hpc/slurm",
+        "region": "lab-1",
+        "secret": "s3",
+        "ca": "ca.pem",
+    },
+}
+"""Stores of backups, by their kind."""
 DUMPS: dict[str, Values] = {
-    kind: {**FULL, "accounting": {"backup": {kind: value}}}
-    for kind, value in {
-        "claim": "dumps",
-        "nfs": {"server": "nfs.lab", "path": "/dumps"},
-        "s3": {
-            "endpoint": "https://s3.lab:9000",
-            "bucket": "dumps",
-            "prefix": "hpc/slurm",
-            "region": "lab-1",
-            "secret": "s3",
-            "ca": "ca.pem",
-        },
-    }.items()
+    kind: {**FULL, "accounting": {"backup": {kind: value}}} for kind, value in STORES.items()
+}
+SETS: dict[str, Values] = {
+    kind: {**FULL, "backup": {"password_secret": "sets", kind: value}}
+    for kind, value in STORES.items()
 }
 
 ELASTIC: Values = {
@@ -269,6 +274,7 @@ NUMBERS: dict[str, tuple[int, int | None]] = {
     "cluster.api_port": (1, 65535),
     "cluster.ssh_port": (1, 65535),
     "jail.refresh": (0, None),
+    "backup.upload": (1, None),
     "containers.fresh_for": (0, 31_536_000),
     "snapshots.keep": (1, 1000),
     "nodesets[0].replicas": (0, 10_000),
@@ -320,6 +326,7 @@ NUMBERS: dict[str, tuple[int, int | None]] = {
     "accounting.external.port": (1, 65_535),
     **dict.fromkeys(_COUNTS, (0, 2147483647)),
     "accounting.qos[0].grace_time": (0, 604_800),
+    **{f"backup.keep.{rule}": (0, 10_000) for rule in ("last", "daily", "weekly", "monthly")},
     "accounting.backup.keep.last": (0, 10_000),
     "accounting.backup.keep.daily": (0, 10_000),
     "accounting.backup.keep.weekly": (0, 10_000),
@@ -450,6 +457,7 @@ LISTS = (
     "cluster.zones",
     "cluster.control_planes",
     "pull_secrets",
+    "backup.exclude",
     "containers.allowed",
     "containers.registries",
     "containers.registries[0].mirrors",
@@ -610,6 +618,10 @@ MAPPINGS = (
     "accounting.accounts[0].users[0]",
     "accounting.qos[0]",
     *_AMOUNTS,
+    "backup",
+    "backup.keep",
+    "backup.nfs",
+    "backup.s3",
     "accounting.backup",
     "accounting.backup.keep",
     "accounting.backup.nfs",
@@ -712,6 +724,8 @@ HIDDEN: dict[str, dict[object, str]] = {
     "directory.password_secret": {"A Secret": _SECRET, 4711: _SECRET},
     "network.cilium.ipsec_secret": {"My Secret": _SECRET, 4711: _SECRET},
     "accounting.external.password_secret": {"My Secret": _SECRET, 4711: _SECRET},
+    "backup.s3.secret": {"My Keys": _SECRET, 4711: _SECRET},
+    "backup.password_secret": {"A Secret": _SECRET, 4711: _SECRET},
     "accounting.backup.s3.secret": {"My Keys": _SECRET, 4711: _SECRET},
     "accounting.backup.password_secret": {"A Secret": _SECRET, 4711: _SECRET},
     "monitoring.bundled.alertmanager_secret": {"My Secret": _SECRET, 4711: _SECRET},
@@ -1085,6 +1099,20 @@ WORDS: dict[str, dict[Any, str]] = {
         "0 3 31 4,6,9-11/2 *": "this schedule never runs, because no April has day 31",
         3: _TEXT,
     },
+    "backup.exclude[0]": {"": _LINE, "/tmp\n/home": _LINE, 5: _TEXT},
+    "backup.schedule": {"daily": _CRON, 3: _TEXT},
+    "backup.size": {"20": _UNIT},
+    "backup.memory": {"2": _UNIT},
+    "backup.storage_class": _CLASS,
+    "backup.claim": {"My Sets": _LABEL},
+    "backup.nfs.server": {"nfs:/x": _HOST, 5: _TEXT},
+    "backup.nfs.path": {"sets": _PATH},
+    "backup.s3.endpoint": {"s3.lab": _ENDPOINT, "https://s3.lab/sets": _ENDPOINT},
+    "backup.s3.bucket": {"ab": _BUCKET, "My_Bucket": _BUCKET},
+    "backup.s3.prefix": {"/hpc": _OBJECTS, "": _OBJECTS},
+    "backup.s3.region": {"a b": _WORD},
+    "backup.s3.ca": {"/ca.pem": _INSIDE},
+    "backup.restore": {"Last Night": _LABEL, 5: _TEXT},
     "accounting.backup.size": {"20": _UNIT},
     "accounting.backup.storage_class": _CLASS,
     "accounting.backup.claim": {"My Dumps": _LABEL},
@@ -1185,6 +1213,10 @@ UNKNOWN: dict[str, str] = {
     "accounting.qos[0].MaxTRESPerUser": "did you mean 'max_tres_per_user'?",
     "accounting.qos[0].GrpTRES": "did you mean 'grp_tres'?",
     "accounting.purge.job": "did you mean 'jobs'?",
+    "backup.schedules": "did you mean 'schedule'?",
+    "backup.keep.days": "did you mean 'daily'?",
+    "backup.nfs.folder": "known: path, server",
+    "backup.s3.buckets": "did you mean 'bucket'?",
     "accounting.backup.schedules": "did you mean 'schedule'?",
     "accounting.backup.keep.days": "did you mean 'daily'?",
     "accounting.backup.nfs.folder": "known: path, server",
@@ -1258,6 +1290,12 @@ REQUIRED = (
     "accounting.accounts[0].users[0].partitions[0].name",
     "cluster.machines.gpu.reservation.id",
     "accounting.qos[0].name",
+    "backup.password_secret",
+    "backup.nfs.server",
+    "backup.nfs.path",
+    "backup.s3.endpoint",
+    "backup.s3.bucket",
+    "backup.s3.secret",
     "accounting.backup.nfs.server",
     "accounting.backup.nfs.path",
     "accounting.backup.s3.endpoint",
@@ -1474,6 +1512,9 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("nodesets[0].volumes[1].path", "/mnt/jail/home", "nodesets[0].volumes", "'/mnt/jail/home'",
      "choose another path"),
     ("nodesets[1].name", "gpu", "nodesets", "'gpu'", "give each a unique name"),
+    ("backup.cpus", 0, "backup.cpus", "0", "expected more than 0"),
+    ("backup.cpus", 2000, "backup.cpus", "2000", "expected at most 1024"),
+    ("backup.cpus", "two", "backup.cpus", '"two"', "expected a number"),
     ("placement.controller.cpus", 0, "placement.controller.cpus", "0", "expected more than 0"),
     ("placement.controller.cpus", "two", "placement.controller.cpus", '"two"', "expected a number"),
     ("placement.default.cpus", 2, "placement.default.cpus", "2", "set it for each"),
@@ -1813,6 +1854,10 @@ RULES: list[tuple[str, object, str, str, str]] = [
     ("partitions[0].qos", "hihg", "partitions[0].qos", "'hihg'", "did you mean 'high'?"),
     ("accounting.backup", {"enabled": False, "restore": "latest"}, "accounting.backup.restore", "",
      "remove this setting, or remove 'enabled: false'"),
+    ("backup", {"password_secret": "sets", "claim": "mine", "size": "10MiB"}, "backup.size",
+     "10 MiB", "remove 'size'"),
+    ("backup", {"password_secret": "sets", "restore": "latest"}, "accounting.backup.restore",
+     "'latest'", "keep only one of the two settings"),
     ("accounting.backup", {"claim": "mine", "size": "10MiB"}, "accounting.backup.size", "10 MiB",
      "remove 'size'"),
     ("accounting.backup", {"claim": "mine", "storage_class": "slow"},
@@ -1944,12 +1989,11 @@ def base(key: str) -> Values:
         "nodesets[0].shared_with_pods": BRIDGED,
         "on_demand": ELASTIC,
         "bridge": BRIDGED,
+        **{f"accounting.backup.{store}": values for store, values in DUMPS.items()},
+        **{f"backup.{store}": values for store, values in SETS.items()},
     }.items():
         if key.startswith(beginning):
             return values
-    store = key.removeprefix("accounting.backup.").split(".")[0]
-    if key.startswith("accounting.backup.") and store in DUMPS:
-        return DUMPS[store]
     storage = key.removeprefix("jail.").split(".")[0].split("[")[0]
     if key.startswith("jail.") and storage in STORAGES:
         return STORAGES[storage]

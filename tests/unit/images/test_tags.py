@@ -25,6 +25,7 @@ def checkout(tmp_path: Path) -> Path:
     write(root / "spank/containers/plugin.c", "int plugin;\n")
     write(root / "spank/Makefile", "all:\n")
     write(root / "agents/__init__.py", "")
+    write(root / "agents/backup/__init__.py", "")
     write(root / "agents/bridge/__init__.py", "")
     write(root / "agents/checks/__init__.py", "")
     write(root / "agents/containers/__init__.py", "")

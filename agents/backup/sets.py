@@ -1,0 +1,103 @@
+"""Sets of backups: the snapshots that one run made of the queue, the accounting and the jail.
+
+All snapshots of a set have its id as a tag. The jail's snapshot is the last one, so a set that has
+this snapshot is complete.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from agents.backup.restic import BackupError, Restic, Snapshot
+
+STATE: Final = "state"
+"""Part with slurmctld's state: the queue."""
+ACCOUNTING: Final = "accounting"
+JAIL: Final = "jail"
+LATEST: Final = "latest"
+_STALE: Final = timedelta(days=1)
+"""Age at which an incomplete set counts as left over by a failed run."""
+
+
+def tags(identity: str, part: str) -> tuple[str, str]:
+    return f"set={identity}", f"part={part}"
+
+
+@dataclass(frozen=True)
+class Set:
+    """Snapshots of one run by part. If a part has two snapshots, the newer one counts."""
+
+    id: str
+    parts: Mapping[str, Snapshot]
+
+    @property
+    def is_complete(self) -> bool:
+        return JAIL in self.parts
+
+    @property
+    def time(self) -> str:
+        """Moment of the newest snapshot, in UTC."""
+        return max(one.time for one in self.parts.values())
+
+
+def sets(snapshots: Iterable[Snapshot]) -> list[Set]:
+    """Return the sets of some snapshots, oldest first."""
+    found: dict[str, dict[str, Snapshot]] = {}
+    for snapshot in sorted(snapshots, key=lambda one: one.time):
+        tagged = dict(tag.partition("=")[::2] for tag in snapshot.tags)
+        if {"set", "part"} <= tagged.keys():
+            found.setdefault(tagged["set"], {})[tagged["part"]] = snapshot
+    return sorted((Set(name, parts) for name, parts in found.items()), key=lambda one: one.time)
+
+
+def choose(found: Sequence[Set], wanted: str) -> Set:
+    """Return a complete set by its id, or the newest one for `latest`. Raises BackupError."""
+    complete = [one for one in found if one.is_complete]
+    for one in reversed(complete):
+        if wanted in (LATEST, one.id):
+            return one
+    known = ", ".join(one.id for one in complete[-5:]) or "none"
+    raise BackupError(
+        f"the store has no complete set '{wanted}': correct 'backup.restore'; the newest complete "
+        f"sets: {known}"
+    )
+
+
+def surplus(before: Sequence[Set], after: Sequence[Set], now: datetime) -> set[str]:
+    """Return the ids of snapshots to remove after old snapshots of the jail were removed.
+
+    The other parts of a set go together with its jail. A set that never was complete goes after a
+    day; until then, its run may still be at work.
+    """
+    complete = {one.id for one in before if one.is_complete}
+    return {
+        part.id
+        for one in after
+        if not one.is_complete
+        and (one.id in complete or now - datetime.fromisoformat(one.time) > _STALE)
+        for part in one.parts.values()
+    }
+
+
+def thin(restic: Restic, now: datetime) -> None:
+    """Remove the sets that the settings do not keep, and their data. Raises BackupError."""
+    before = sets(restic.snapshots())
+    chosen = ("--host", restic.cluster, "--group-by", "host", "--tag", f"part={JAIL}")
+    done = restic.run("forget", *chosen, *restic.keep)
+    if done.code != 0:
+        raise BackupError(f"old sets cannot be removed: {done.reason}")
+    restic.forget(surplus(before, sets(restic.snapshots()), now))
+    done = restic.run("prune")
+    if done.code != 0:
+        raise BackupError(f"the data of old sets cannot be removed: {done.reason}")
+
+
+def table(found: Sequence[Set]) -> str:
+    """Return a line for each complete set, for an operator."""
+    lines = [
+        f"{one.id}  {one.time[:16]}Z  {', '.join(sorted(one.parts))}"
+        for one in found
+        if one.is_complete
+    ]
+    return "\n".join(lines)
