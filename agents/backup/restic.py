@@ -5,9 +5,10 @@ cluster's backups in the store), KEEP (options of restic-forget(1), which select
 keep). Files contain the credentials: restic gets them as environment variables, which only its own
 user can read.
 
-The variable ROOT is a folder to which restic is confined with chroot(2), if it reads files of users. A user
-who replaces a directory by a symbolic link while restic reads it could otherwise put any file of
-this container into the user's own backup. The folder has a copy of restic (images/backup).
+The variable ROOT is a folder to which restic is confined with chroot(2), if it reads files of
+users. A user who replaces a directory by a symbolic link while restic reads it could otherwise put
+any file of this container into the user's own backup. The folder has a copy of restic
+(images/backup).
 """
 
 import json

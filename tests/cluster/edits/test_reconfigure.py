@@ -122,7 +122,7 @@ def test_deploy_reports_nodes_whose_slurmd_cannot_start(cluster: Cluster) -> Non
     broken = {
         # Name a missing task plugin. slurmctld does not load task plugins, so only slurmd fails.
         "slurm": {"extra": {"slurm.conf": ["TaskPlugin=task/missing"]}},
-        "reconciler": {"rollout": 20},
+        "reconciler": {"rollout": 45},
     }
     try:
         with cluster.edited(lambda values: values.update(broken)):
