@@ -42,6 +42,8 @@ GENERATIONS: Final = f"{STATE}/generations"
 _SYSTEM: Final = f"{GENERATIONS}/system"
 LOGS: Final = "var/log/slurmstack-checks"
 """Folder for the output of long checks' jobs."""
+RESTORING: Final = ".slurmstack-restore"
+"""File that exists while the jail is restored from a backup (agents/backup/files.py)."""
 CHECKS_ID: Final = 64034
 SLURM_ID: Final = 64030
 MOUNT_POINTS: Final = ("dev", "proc", "sys")
@@ -206,6 +208,10 @@ class Jail:
 
         Raises RefusedError and OSError.
         """
+        if self.tree.exists(RESTORING):
+            raise RefusedError(
+                "the restore of the jail was interrupted: set 'backup.restore' again, then deploy"
+            )
         self._prepare()
         self._finish()
         current = self.number()

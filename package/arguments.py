@@ -185,6 +185,9 @@ class Backup(TypedDict):
     exclude: NotRequired[Input[Sequence[Input[str]]]]
     """Files to leave out: paths in the jail and in each of its volumes, or patterns of restic, such
     as '*.core' or '.cache'."""
+    largest_file: NotRequired[Input[str]]
+    """Size of the largest file. Larger ones are left out: restic also reads the holes of sparse
+    files, so one such file could stop all backups."""
     upload: NotRequired[Input[int]]
     """Limit in KiB/s for uploads to the store; by default no limit."""
     cpus: NotRequired[Input[float]]

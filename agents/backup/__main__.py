@@ -4,13 +4,15 @@
 
 - `backup`: dump the accounting database, and remove old dumps;
 - `restore`: load the dump SNAPSHOT (`latest`, or a dump's name) into an empty database;
-- `set-database`, `set-files NAME=FOLDER …`: add the database or folders to the set SET. After the
-  folder `jail`, which is the last part of a set, old sets are removed;
+- `set-database`, `set-files NAME=FOLDER …`: add the database or folders to the set SET. The folder
+  `jail` is the last part: it completes the set, and then old sets are removed. While RESTORE has
+  a value, these commands fail, because the cluster may be restored only in part;
 - `restore-database`, `restore-files NAME=FOLDER …`: restore parts of the set RESTORE (`latest`, or
   a set's id), each only if the database or the folder is empty.
 
 The last line of a failed run is the reason. The exit code is 1 after a failure. Environment
-variables: see `agents.backup.restic`; EXCLUDE (patterns, one in each line) and UPLOAD (KiB/s).
+variables: see `agents.backup.restic`; EXCLUDE (patterns, one in each line), LARGEST (MiB) and
+UPLOAD (KiB/s).
 """
 
 import argparse
@@ -22,7 +24,7 @@ from datetime import UTC, datetime
 
 from agents.backup import database, files, sets
 from agents.backup.database import Database
-from agents.backup.files import Part
+from agents.backup.files import Limits, Part
 from agents.backup.restic import BackupError, Restic
 
 
@@ -45,22 +47,51 @@ def _restore(restic: Restic, environment: Mapping[str, str], parts: Sequence[Par
 
 
 def _set_database(restic: Restic, environment: Mapping[str, str], parts: Sequence[Part]) -> None:
+    _refuse_during_restore(environment)
     restic.open()
     tags = sets.tags(environment["SET"], sets.ACCOUNTING)
     print(f"backup: {database.dump(restic, Database(environment['DATABASE']), tags)}", flush=True)
 
 
 def _set_files(restic: Restic, environment: Mapping[str, str], parts: Sequence[Part]) -> None:
+    _refuse_during_restore(environment)
     restic.open()
-    exclude = environment.get("EXCLUDE", "").splitlines()
-    upload = int(environment.get("UPLOAD", "0"))
+    identity = environment["SET"]
+    errors = []
     for part in parts:
-        line = files.back_up(restic, part, environment["SET"], exclude, upload)
-        print(f"backup: {line}", flush=True)
-        if part.name == sets.JAIL:
-            sets.thin(restic, datetime.now(UTC))
-            listed = sets.table(sets.sets(restic.snapshots()))
-            print(f"backup: the set '{environment['SET']}' is complete; the store has:\n{listed}")
+        try:
+            line = files.back_up(restic, part, identity, _limits(environment))
+        except BackupError as error:
+            errors.append(str(error))
+        else:
+            print(f"backup: {line}", flush=True)
+    if errors:
+        if any("no space left" in error for error in errors):
+            # Free the space of incomplete sets, and of old sets if an operator has lowered their
+            # number.
+            sets.thin(restic, datetime.now(UTC), "--max-repack-size=0")
+        raise BackupError("; ".join(errors))
+    if parts[-1].name == sets.JAIL:
+        sets.complete(restic, identity)
+        sets.thin(restic, datetime.now(UTC))
+        listed = sets.table(sets.sets(restic.snapshots()))
+        print(f"backup: the set '{identity}' is complete; the store has:\n{listed}")
+
+
+def _limits(environment: Mapping[str, str]) -> Limits:
+    return Limits(
+        exclude=tuple(environment.get("EXCLUDE", "").splitlines()),
+        largest=int(environment.get("LARGEST", "0")) or None,
+        upload=int(environment.get("UPLOAD", "0")) or None,
+    )
+
+
+def _refuse_during_restore(environment: Mapping[str, str]) -> None:
+    if environment.get("RESTORE"):
+        raise BackupError(
+            "no sets are made while 'backup.restore' is set; remove it from the stack's config, "
+            "and deploy"
+        )
 
 
 def _restore_database(

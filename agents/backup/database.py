@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Final
 
-from agents.backup.restic import ETC, RUN, BackupError, Done, Restic
+from agents.backup.restic import ETC, RUN, SECRETS, BackupError, Done, Restic
 
 MARK: Final = "slurmstack_restore"
 """Table that marks an incomplete load. While it exists, slurmdbd does not start."""
@@ -43,6 +43,8 @@ class Database:
         start.
         """
         return [
+            # restic starts this command with its own credentials in the environment.
+            *("env", *(f"--unset={name}" for name in SECRETS)),
             *("mariadb-dump", f"--defaults-file={self._options}", "--single-transaction"),
             *("--quick", "--no-tablespaces", "--skip-add-locks", "--hex-blob"),
             *("--default-character-set=utf8mb4", _PACKET, self.name),
@@ -58,6 +60,7 @@ class Database:
             [*self.loading(), "--skip-column-names", f"--execute={query}"],
             capture_output=True,
             text=True,
+            errors="replace",
             check=False,
         )
         if done.returncode != 0:
@@ -94,7 +97,7 @@ def dump(restic: Restic, database: Database, tags: Sequence[str] = ()) -> str:
     done = _dumped(restic, database, tagged)
     if done.code != 0:
         why = done.reason
-        if "no space left" in why:
+        if "no space left" in why and not tags:
             # Free the space of the incomplete dump, and of old dumps if an operator has lowered
             # the number of dumps to keep.
             thin(restic, "--max-repack-size", "0")
@@ -130,7 +133,8 @@ def _read_back(restic: Restic, database: Database, snapshot: str) -> None:
     """Read a dump to its end. If that fails, remove the dump and raise BackupError."""
     with tempfile.TemporaryFile() as said:
         end = b""
-        with _reading(restic, database, snapshot, said) as reading:
+        # Lock the store, so that no other run moves data while this one reads.
+        with _reading(restic, database, snapshot, said, "--retry-lock=1h") as reading:
             for chunk in iter(lambda: _output(reading).read(1 << 20), b""):
                 end = (end + chunk)[-4096:]
         code = reading.returncode
@@ -147,10 +151,10 @@ def _read_back(restic: Restic, database: Database, snapshot: str) -> None:
 
 
 def _reading(
-    restic: Restic, database: Database, snapshot: str, said: IO[bytes]
+    restic: Restic, database: Database, snapshot: str, said: IO[bytes], lock: str
 ) -> subprocess.Popen[bytes]:
     """Start restic, which writes a dump to its stdout."""
-    wanted = ("--no-lock", "dump", "--host", restic.cluster, snapshot)
+    wanted = (lock, "dump", "--host", restic.cluster, snapshot)
     return subprocess.Popen(
         restic.command(*wanted, f"/{database.file}"),
         env=restic.environment(),
@@ -205,12 +209,13 @@ def find(restic: Restic, wanted: str) -> str:
 def _pour(restic: Restic, database: Database, snapshot: str) -> None:
     """Send a dump from the store to the database. Raises BackupError."""
     with tempfile.TemporaryFile() as said:
-        with _reading(restic, database, snapshot, said) as reading:
+        with _reading(restic, database, snapshot, said, "--no-lock") as reading:
             loaded = subprocess.run(
                 [*database.loading(), f"--database={database.name}"],
                 stdin=_output(reading),
                 stderr=subprocess.PIPE,
                 text=True,
+                errors="replace",
                 check=False,
             )
         code = reading.returncode

@@ -1,27 +1,37 @@
 """Back up a folder of the cluster, and restore it into an empty folder.
 
-restic reads the jail while users change it, so this module lists the files that changed during the
+restic reads the jail while users change it, so this module counts the files that changed during the
 run. Users may replace any directory by a symbolic link at any moment: restic is confined to the
 folders (`agents.backup.restic`), and this module uses only open directories.
 """
 
 import fcntl
 import os
+import stat
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from agents.backup import sets
-from agents.backup.restic import UNREADABLE, BackupError, Done, Restic, count
+from agents.backup.restic import UNREADABLE, BackupError, Done, Restic
 
 MARK: Final = ".slurmstack-restore"
-"""File in a folder that marks an incomplete restore."""
+"""File in a folder that marks an incomplete restore. It contains the id of the set. slurmctld and
+the Job that fills the jail do not start while it exists."""
 _LOCK: Final = f"{MARK}.lock"
 _NOT_OURS: Final = frozenset({MARK, _LOCK, "lost+found", ".snapshot"})
 """Entries that an empty volume may have."""
+_BY_USERS: Final = (
+    *("no such file or directory", "file name too long", "too many levels of symbolic links"),
+    *("not a directory", "stale file handle", "argument list too long", "has changed type"),
+)
+"""Errors that users cause, who remove files or replace them during the run, or make files that no
+program can open. They do not make a backup fail."""
+_FOREIGN_ATTRIBUTES: Final = ("security.selinux", "system.nfs4_acl", "trusted.*")
+"""Extended attributes that belong to a file system or a machine, and that restic could not set."""
 _SHOWN: Final = 5
 """Number of paths that a report names."""
 _MIB: Final = 1024 * 1024
@@ -46,104 +56,163 @@ class Part:
         return restic.root / self.folder.lstrip("/")
 
 
-def back_up(
-    restic: Restic, part: Part, identity: str, exclude: Sequence[str], upload: int | None
-) -> str:
-    """Add a folder to a set, and return a line about it. Raises BackupError.
+@dataclass(frozen=True)
+class Limits:
+    exclude: tuple[str, ...] = ()
+    """Patterns of restic; those with a leading slash are paths in the folder."""
+    largest: int | None = None
+    """Largest file in MiB."""
+    upload: int | None = None
+    """Limit for uploads in KiB/s."""
 
-    `exclude` are patterns of restic; those with a leading slash are paths in the folder. `upload`
-    is a limit in KiB/s.
-    """
+    def options(self, folder: str) -> list[str]:
+        patterns = (f"{folder}{one}" if one.startswith("/") else one for one in self.exclude)
+        return [
+            *([f"--limit-upload={self.upload}"] if self.upload else []),
+            *([f"--exclude-larger-than={self.largest}M"] if self.largest else []),
+            *(f"--exclude={pattern}" for pattern in patterns),
+        ]
+
+
+def back_up(restic: Restic, part: Part, identity: str, limits: Limits) -> str:
+    """Add a folder to a set, and return a line about it. Raises BackupError."""
     # File systems round times of changes down, by less than a second.
     began = time.time() - 1
-    limit = ("--limit-upload", str(upload)) if upload else ()
-    patterns = [f"{part.folder}{one}" if one.startswith("/") else one for one in exclude]
     done = restic.run(
-        *("--json", *limit, "backup", "--host", restic.cluster),
-        *("--tag", ",".join(sets.tags(identity, part.name))),
-        *(f"--exclude={pattern}" for pattern in patterns),
+        *("--json", "backup", "--no-scan", "--host", restic.cluster),
+        *("--tag", ",".join(sets.tags(identity, part.name)), *limits.options(part.folder)),
         part.folder,
     )
     if done.code not in (0, UNREADABLE):
         raise BackupError(f"cannot back up {part.name}: {done.reason}")
-    _refuse_damage(part, done)
+    unread = _unread(part, done)
     summary = done.messages("summary")[-1]
-    skipped = {one for one in exclude if one.startswith("/")}
-    return f"{part.name}: {_sizes(summary)}{_changes(part.real(restic), began, skipped)}"
+    files, size, added = (
+        summary[key] for key in ("total_files_processed", "total_bytes_processed", "data_added")
+    )
+    sizes = f"{files:,} files, {size // _MIB:,} MiB, of which {added // _MIB:,} MiB were new"
+    seen = inspect(part.real(restic), began, limits)
+    return "; ".join((f"{part.name}: {sizes}", *unread.shown("were not readable"), *seen))
 
 
-def _refuse_damage(part: Part, done: Done) -> None:
-    """Raise BackupError if a file could not be read for another reason than its removal."""
+@dataclass
+class Some:
+    """Number of files, and some of their paths."""
+
+    count: int = 0
+    paths: list[str] = field(default_factory=list)
+
+    def add(self, path: str) -> None:
+        self.count += 1
+        if len(self.paths) < _SHOWN:
+            # A name may contain any character, and a log line ends at the first line break.
+            self.paths.append(ascii(path)[1:-1])
+
+    def shown(self, what: str) -> list[str]:
+        """Return a text about the files, if there are any."""
+        more = ", …" if self.count > len(self.paths) else ""
+        text = f"files that {what}: {self.count:,} ({', '.join(self.paths)}{more})"
+        return [text] if self.count else []
+
+
+def _unread(part: Part, done: Done) -> Some:
+    """Return the files that users removed or made unreadable. Raises BackupError after another
+    error of a file, such as one of the storage."""
+    unread = Some()
     for error in done.messages("error"):
         text = str((error.get("error") or {}).get("message", ""))
-        if "no such file or directory" not in text:
+        if not any(one in text for one in _BY_USERS):
             raise BackupError(
-                f"cannot read all files of {part.name}: {text}; the set has the other files"
+                f"cannot read all files of {part.name}: {text}; repair the file, or add it to "
+                "'backup.exclude'; until then, no set is complete"
             )
+        unread.add(str(error.get("item", text)))
+    return unread
 
 
-def _sizes(summary: dict[str, Any]) -> str:
-    size, added = summary["total_bytes_processed"], summary["data_added"]
-    return (
-        f"{count(summary['total_files_processed'], 'file')}, {size // _MIB:,} MiB, of which "
-        f"{added // _MIB:,} MiB were new"
-    )
+def inspect(folder: Path, since: float, limits: Limits) -> list[str]:
+    """Return texts about the regular files of a folder that changed at or after a time, and about
+    those that are too large for the backup."""
+    changes, large = Some(), Some()
+    largest = limits.largest * _MIB if limits.largest else None
+    for path, status in _files(folder, {one.rstrip("/") for one in limits.exclude}):
+        if largest is not None and status.st_size > largest:
+            large.add(path)
+        elif status.st_ctime >= since:
+            changes.add(path)
+    return [
+        *changes.shown("changed during the backup"),
+        *large.shown("are larger than 'backup.largest_file'"),
+    ]
 
 
-def _changes(folder: Path, since: float, skipped: Iterable[str]) -> str:
-    """Return a text about the files that changed while restic read the folder."""
-    found = changed(folder, since, skipped)
-    if not found:
-        return ""
-    shown = ", ".join(found[:_SHOWN]) + (", …" if len(found) > _SHOWN else "")
-    return f"; {count(len(found), 'file')} changed during the backup: {shown}"
-
-
-def changed(folder: Path, since: float, skipped: Iterable[str] = ()) -> list[str]:
-    """Return the paths of regular files that changed at or after a time, sorted."""
-    found = []
-    below = {path.rstrip("/") for path in skipped}
+def _files(folder: Path, skipped: Collection[str]) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the regular files of a folder, with paths below it."""
     for place, folders, names, opened in os.fwalk(folder, follow_symlinks=False):
-        relative = place[len(str(folder)) :]
-        folders[:] = [name for name in folders if f"{relative}/{name}" not in below]
+        below = place[len(str(folder)) :]
+        folders[:] = [name for name in folders if f"{below}/{name}" not in skipped]
         for name in names:
             try:
                 status = os.stat(name, dir_fd=opened, follow_symlinks=False)
-            except FileNotFoundError:
+            except OSError:  # it was removed meanwhile
                 continue
-            if status.st_ctime >= since:
-                found.append(f"{relative}/{name}")
-    return sorted(found)
+            if stat.S_ISREG(status.st_mode):
+                yield f"{below}/{name}", status
 
 
 def restore(restic: Restic, part: Part, wanted: str) -> str:
     """Restore a folder from a set if it is empty, and return a line about it.
 
     `wanted` is the id of a set, or `latest`. Raises BackupError. An interrupted restore continues
-    in the next run. Two runs on the same folder wait for each other.
+    in the next run, from the same set. Two runs on the same folder wait for each other.
     """
     folder = part.real(restic)
     with _alone(folder):
-        mark = folder / MARK
-        if not mark.exists() and _is_used(folder):
+        begun = _begun(folder)
+        if begun is None and _is_used(folder):
             return f"{part.name}: has files, so nothing is restored"
         restic.check_reachable()
-        chosen = sets.choose(sets.sets(restic.snapshots()), wanted)
+        chosen = sets.choose(sets.sets(restic.snapshots()), begun or wanted)
         if part.name not in chosen.parts:
             return f"{part.name}: is not in the set '{chosen.id}', so nothing is restored"
-        mark.touch()
-        snapshot = chosen.parts[part.name]
-        # --sparse leaves holes in files where the backup has only zeros.
-        done = restic.run(
-            *("--no-lock", "--json", "restore", "--sparse"),
-            *("--target", part.folder, f"{snapshot.id}:{part.folder}"),
-        )
-        errors = done.messages("error")
-        if done.code != 0 or errors:
-            texts = [str((one.get("error") or {}).get("message", "")) for one in errors]
-            raise BackupError(f"cannot restore {part.name}: {(texts or [done.reason])[0]}")
-        mark.unlink()
+        (folder / MARK).write_text(chosen.id)
+        _unpack(restic, part, chosen.parts[part.name].id)
+        (folder / MARK).unlink()
     return f"{part.name}: restored from the set '{chosen.id}' of {chosen.time[:16]}Z"
+
+
+def _unpack(restic: Restic, part: Part, snapshot: str) -> None:
+    """Copy a snapshot into the folder. Raises BackupError."""
+    # The parent has only this folder in the snapshot. restic sets owner and mode of the folder
+    # itself only if it restores the parent.
+    parent = str(PurePosixPath(part.folder).parent)
+    done = restic.run(
+        # --sparse leaves holes in files where the backup has only zeros.
+        *("--no-lock", "--json", "restore", "--sparse"),
+        *(f"--exclude-xattr={name}" for name in _FOREIGN_ATTRIBUTES),
+        *("--target", parent, f"{snapshot}:{parent}"),
+    )
+    errors: list[dict[str, Any]] = done.messages("error")
+    if done.code != 0 or errors:
+        texts = [str((one.get("error") or {}).get("message", "")) for one in errors]
+        raise BackupError(f"cannot restore {part.name}: {(texts or [done.reason])[0]}")
+
+
+def _begun(folder: Path) -> str | None:
+    """Return the id of the set from which a restore has begun, or None.
+
+    On some volumes, users may write into the folder itself, so only a file of root counts.
+    """
+    try:
+        opened = os.open(folder / MARK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(opened)
+        is_ours = stat.S_ISREG(status.st_mode) and status.st_uid == 0
+        return os.read(opened, status.st_size).decode() if is_ours else None
+    finally:
+        os.close(opened)
 
 
 def _is_used(folder: Path) -> bool:
@@ -154,8 +223,10 @@ def _is_used(folder: Path) -> bool:
 def _alone(folder: Path) -> Iterator[None]:
     """Hold a lock for the folder. NFS locks only files that are open for writing."""
     lock = folder / _LOCK
-    opened = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    opened = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     try:
+        if os.fstat(opened).st_uid != 0:
+            raise BackupError(f"{lock}: is not a file of root; remove it")
         fcntl.flock(opened, fcntl.LOCK_EX)
         yield
         # Others that wait for this file will find that the restore has ended.

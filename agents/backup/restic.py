@@ -11,6 +11,7 @@ any file of this container into the user's own backup. The folder has a copy of 
 (images/backup).
 """
 
+import contextlib
 import json
 import math
 import os
@@ -28,6 +29,12 @@ from typing import IO, Any, Final
 ETC: Final = Path("/etc/slurmstack")
 RUN: Final = "run/backup"
 """Volume in memory for files that restic or MariaDB's programs read, relative to their root."""
+SECRETS: Final = {
+    "RESTIC_PASSWORD": "backup_password/password",
+    "AWS_ACCESS_KEY_ID": "backup_s3/access_key",
+    "AWS_SECRET_ACCESS_KEY": "backup_s3/secret_key",
+}
+"""Environment variables of restic with credentials, and the files in `ETC` with their values."""
 LOCKED: Final = 11
 """restic's exit code if another run has locked the store."""
 UNREADABLE: Final = 3
@@ -38,6 +45,15 @@ _PAUSE: Final = 60
 """Seconds between two attempts to lock the store."""
 _RESOLVING: Final = ("hosts", "resolv.conf")
 """Files of /etc with which programs resolve host names."""
+_DAY: Final = 24 * 3600
+_STALL: Final = 900
+"""Seconds after which a run without progress is killed. A user can replace a file by a FIFO after
+restic has read the file's type; restic then waits forever until somebody writes to the FIFO."""
+_LEAST_IO: Final = 1 << 20
+"""Bytes that a run with progress reads or writes within `_STALL`. restic writes less than this to
+refresh its lock."""
+_LEAST_CPU: Final = 1.0
+"""Seconds of CPU time that a run with progress uses within `_STALL`."""
 _LONGEST: Final = 1 << 26
 """Bytes of restic's output that are read."""
 _FATAL = re.compile(r"^(?:Fatal: )+(.*)")
@@ -83,9 +99,12 @@ class Done:
     output: str
     said: str
     """Text that restic wrote to stderr."""
+    stalled: bool = False
 
     @property
     def reason(self) -> str:
+        if self.stalled:
+            return f"restic made no progress for {_STALL // 60} minutes, so it was ended"
         return reason(self.said) or reason(self.output) or f"restic: exit code {self.code}"
 
     def messages(self, kind: str) -> list[dict[str, Any]]:
@@ -128,14 +147,9 @@ class Restic:
         return {**self._environment, **self._secrets()}
 
     def _secrets(self) -> dict[str, str]:
-        files = {
-            "RESTIC_PASSWORD": "backup_password/password",
-            "AWS_ACCESS_KEY_ID": "backup_s3/access_key",
-            "AWS_SECRET_ACCESS_KEY": "backup_s3/secret_key",
-        }
         return {
-            name: (self._etc / path).read_text().rstrip("\n")
-            for name, path in files.items()
+            name: (self._etc / path).read_text(encoding="utf-8-sig").strip()
+            for name, path in SECRETS.items()
             if (self._etc / path).exists()
         }
 
@@ -154,11 +168,12 @@ class Restic:
             running = subprocess.Popen(
                 self.command(*arguments), env=self.environment(), stdout=output, stderr=said
             )
+            progress = Progress(running.pid)
             while (code := _ended(running)) is None:
                 watch(_content(said))
-                if time.monotonic() - began > timeout:
+                if time.monotonic() - began > timeout or progress.has_stalled():
                     running.kill()
-            return Done(code, _content(output), _content(said))
+            return Done(code, _content(output), _content(said), progress.stalled)
 
     def run(self, *arguments: str, watch: Callable[[str], None] = lambda said: None) -> Done:
         """Run restic. While another run has locked the store, wait for that run.
@@ -200,10 +215,12 @@ class Restic:
         """Remove temporary files of killed runs that are older than a day, because restic does not
         remove them."""
         folder = self.root / self.repository.lstrip("/")
-        if self.repository.startswith("/") and folder.is_dir():
-            for path in folder.rglob("*-tmp-*"):
-                if path.is_file() and time.time() - path.stat().st_mtime > 24 * 3600:
-                    path.unlink(missing_ok=True)
+        if not self.repository.startswith("/"):
+            return
+        for path in folder.rglob("*-tmp-*"):
+            with contextlib.suppress(FileNotFoundError):  # another run may rename the file
+                if time.time() - path.stat().st_mtime > _DAY:
+                    path.unlink()
 
     def snapshots(self) -> list["Snapshot"]:
         """Return this cluster's snapshots, oldest first. Raises BackupError."""
@@ -236,6 +253,35 @@ class Snapshot:
 
 def _snapshot(found: Mapping[str, Any]) -> Snapshot:
     return Snapshot(found["id"], found["time"], frozenset(found.get("tags") or ()))
+
+
+class Progress:
+    """Notices whether a process still works."""
+
+    def __init__(self, pid: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._folder = Path(f"/proc/{pid}")
+        self._clock = clock
+        self._since = clock()
+        self._used = self._usage()
+        self.stalled = False
+
+    def has_stalled(self) -> bool:
+        """Return whether the process has done nothing for a long time."""
+        io, cpu = self._usage()
+        if io - self._used[0] >= _LEAST_IO or cpu - self._used[1] >= _LEAST_CPU:
+            self._since, self._used = self._clock(), (io, cpu)
+        self.stalled = self.stalled or self._clock() - self._since > _STALL
+        return self.stalled
+
+    def _usage(self) -> tuple[int, float]:
+        """Return the bytes that the process has read and written, and its CPU time in seconds."""
+        try:
+            io = dict(line.split(": ") for line in (self._folder / "io").read_text().splitlines())
+            fields = (self._folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:  # the process has ended
+            return 0, 0.0
+        ticks = int(fields[11]) + int(fields[12])  # utime and stime, proc_pid_stat(5)
+        return int(io["rchar"]) + int(io["wchar"]), ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _ended(running: subprocess.Popen[bytes]) -> int | None:

@@ -1,7 +1,7 @@
 """Sets of backups: the snapshots that one run made of the queue, the accounting and the jail.
 
-All snapshots of a set have its id as a tag. The jail's snapshot is the last one, so a set that has
-this snapshot is complete.
+All snapshots of a set have its id as a tag. The last snapshot is a mark: it says that all parts
+before it are complete.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +15,8 @@ STATE: Final = "state"
 """Part with slurmctld's state: the queue."""
 ACCOUNTING: Final = "accounting"
 JAIL: Final = "jail"
+MARK: Final = "complete"
+"""Part that completes a set."""
 LATEST: Final = "latest"
 _STALE: Final = timedelta(days=1)
 """Age at which an incomplete set counts as left over by a failed run."""
@@ -26,14 +28,18 @@ def tags(identity: str, part: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Set:
-    """Snapshots of one run by part. If a part has two snapshots, the newer one counts."""
+    """Snapshots of one run by part."""
 
     id: str
     parts: Mapping[str, Snapshot]
+    """If a part has several snapshots, because a run was repeated, only the newest one that is not
+    newer than the set's mark counts."""
+    others: tuple[Snapshot, ...] = ()
+    """Further snapshots with the set's id."""
 
     @property
     def is_complete(self) -> bool:
-        return JAIL in self.parts
+        return MARK in self.parts
 
     @property
     def time(self) -> str:
@@ -43,12 +49,20 @@ class Set:
 
 def sets(snapshots: Iterable[Snapshot]) -> list[Set]:
     """Return the sets of some snapshots, oldest first."""
-    found: dict[str, dict[str, Snapshot]] = {}
+    found: dict[str, list[tuple[str, Snapshot]]] = {}
     for snapshot in sorted(snapshots, key=lambda one: one.time):
         tagged = dict(tag.partition("=")[::2] for tag in snapshot.tags)
         if {"set", "part"} <= tagged.keys():
-            found.setdefault(tagged["set"], {})[tagged["part"]] = snapshot
-    return sorted((Set(name, parts) for name, parts in found.items()), key=lambda one: one.time)
+            found.setdefault(tagged["set"], []).append((tagged["part"], snapshot))
+    return sorted((_set(name, made) for name, made in found.items()), key=lambda one: one.time)
+
+
+def _set(name: str, made: Sequence[tuple[str, Snapshot]]) -> Set:
+    """Return the set of these parts, oldest first."""
+    marks = [index for index, (part, _) in enumerate(made) if part == MARK]
+    counted = dict(made[: marks[-1] + 1] if marks else made)
+    kept = {one.id for one in counted.values()}
+    return Set(name, counted, tuple(one for _, one in made if one.id not in kept))
 
 
 def choose(found: Sequence[Set], wanted: str) -> Set:
@@ -65,9 +79,9 @@ def choose(found: Sequence[Set], wanted: str) -> Set:
 
 
 def surplus(before: Sequence[Set], after: Sequence[Set], now: datetime) -> set[str]:
-    """Return the ids of snapshots to remove after old snapshots of the jail were removed.
+    """Return the ids of snapshots to remove after old marks were removed.
 
-    The other parts of a set go together with its jail. A set that never was complete goes after a
+    The parts of a set go together with its mark. A set that never was complete goes after a
     day; until then, its run may still be at work.
     """
     complete = {one.id for one in before if one.is_complete}
@@ -76,19 +90,32 @@ def surplus(before: Sequence[Set], after: Sequence[Set], now: datetime) -> set[s
         for one in after
         if not one.is_complete
         and (one.id in complete or now - datetime.fromisoformat(one.time) > _STALE)
-        for part in one.parts.values()
+        for part in (*one.parts.values(), *one.others)
     }
 
 
-def thin(restic: Restic, now: datetime) -> None:
-    """Remove the sets that the settings do not keep, and their data. Raises BackupError."""
+def complete(restic: Restic, identity: str) -> None:
+    """Mark a set as complete. Raises BackupError."""
+    done = restic.run(
+        *("backup", "--host", restic.cluster, "--tag", ",".join(tags(identity, MARK))),
+        *("--stdin-filename", MARK, "--stdin-from-command", "--", "/usr/bin/restic", "version"),
+    )
+    if done.code != 0:
+        raise BackupError(f"the set '{identity}' cannot be marked as complete: {done.reason}")
+
+
+def thin(restic: Restic, now: datetime, *options: str) -> None:
+    """Remove the sets that the settings do not keep, and their data. Raises BackupError.
+
+    `options` are those of restic-prune(1).
+    """
     before = sets(restic.snapshots())
-    chosen = ("--host", restic.cluster, "--group-by", "host", "--tag", f"part={JAIL}")
+    chosen = ("--host", restic.cluster, "--group-by", "host", "--tag", f"part={MARK}")
     done = restic.run("forget", *chosen, *restic.keep)
     if done.code != 0:
         raise BackupError(f"old sets cannot be removed: {done.reason}")
     restic.forget(surplus(before, sets(restic.snapshots()), now))
-    done = restic.run("prune")
+    done = restic.run("prune", *options)
     if done.code != 0:
         raise BackupError(f"the data of old sets cannot be removed: {done.reason}")
 
@@ -96,7 +123,7 @@ def thin(restic: Restic, now: datetime) -> None:
 def table(found: Sequence[Set]) -> str:
     """Return a line for each complete set, for an operator."""
     lines = [
-        f"{one.id}  {one.time[:16]}Z  {', '.join(sorted(one.parts))}"
+        f"{one.id}  {one.time[:16]}Z  {', '.join(sorted(one.parts.keys() - {MARK}))}"
         for one in found
         if one.is_complete
     ]

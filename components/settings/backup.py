@@ -1,6 +1,6 @@
 """Settings of backups: their store, and the sets with jail, queue and accounting."""
 
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
@@ -21,6 +21,9 @@ from components.settings.types import (
     cross_field,
 )
 from components.settings.volumes import Nfs
+
+_LEAST_MEMORY: Final = 256
+"""Minimum memory of a backup in MiB."""
 
 
 class S3(Model):
@@ -115,12 +118,25 @@ class Backup(Store):
     exclude: tuple[Line, ...] = ("/tmp", "/var/cache", "/var/tmp")
     """Files to leave out: paths in the jail and in each of its volumes, or patterns of restic, such
     as '*.core' or '.cache'."""
+    largest_file: MemoryMiB = Field("1TiB", validate_default=True)
+    """Size of the largest file. Larger ones are left out: restic also reads the holes of sparse
+    files, so one such file could stop all backups."""
     upload: Annotated[int, Field(ge=1), Number] | None = None
     """Limit in KiB/s for uploads to the store; by default no limit."""
-    cpus: Annotated[float, Field(gt=0, le=1024), Number] = 2
+    cpus: Annotated[float, Field(ge=0.1, le=1024), Number] = 2
     """Limit of CPUs for a backup."""
     memory: MemoryMiB = Field("2GiB", validate_default=True)
     """Limit of memory for a backup."""
     restore: DnsLabel | None = None
     """Set to restore: 'latest', or a set's id. Each part is restored before its daemon starts, and
     only if its volume is empty. Meanwhile, the stack takes no backups."""
+
+    @model_validator(mode="after")
+    def _has_memory_for_restic(self) -> Self:
+        if self.memory < _LEAST_MEMORY:
+            raise cross_field(
+                "memory",
+                f"{self.memory}MiB: expected at least {_LEAST_MEMORY}MiB, because restic keeps its "
+                "index in memory",
+            )
+        return self

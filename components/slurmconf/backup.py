@@ -54,13 +54,15 @@ def backup_environment(settings: Settings) -> dict[str, str]:
     return {
         "DATABASE": settings.accounting.server().name,
         "EXCLUDE": "\n".join(backup.exclude),
-        **_store_environment(backup, settings.cluster_name),
+        "LARGEST": str(backup.largest_file),
+        # The store may have a repository of dumps too.
+        **_store_environment(backup, settings.cluster_name, "sets"),
         **({"UPLOAD": str(backup.upload)} if backup.upload else {}),
         **({"RESTORE": backup.restore} if backup.restore else {}),
     }
 
 
-def _store_environment(store: Store, cluster: str) -> dict[str, str]:
+def _store_environment(store: Store, cluster: str, *below: str) -> dict[str, str]:
     s3, address = store.s3, c.BACKUP_DATA
     if s3:
         address = "/".join(part for part in (f"s3:{s3.endpoint}", s3.bucket, s3.prefix) if part)
@@ -69,6 +71,6 @@ def _store_environment(store: Store, cluster: str) -> dict[str, str]:
         "CLUSTER": cluster,
         "KEEP": " ".join(f"--keep-{name}={count}" for name, count in keep.items()),
         # Each cluster has its own folder, because clusters can share a store.
-        "RESTIC_REPOSITORY": f"{address}/{cluster}",
+        "RESTIC_REPOSITORY": "/".join((address, *below, cluster)),
         **({"AWS_DEFAULT_REGION": s3.region} if s3 and s3.region else {}),
     }

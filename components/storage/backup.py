@@ -1,5 +1,6 @@
 """Sets of backups: queue, accounting, jail and the jail's volumes, and restores of sets."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -59,6 +60,7 @@ class BackupStore(pulumi.ComponentResource):
         self.volumes = [
             pods.config_volume("backup-config", config.metadata.name),
             pods.disk_volume("backup-tmp"),
+            pods.disk_volume("backup-confined-tmp"),
             pods.memory_volume("backup-run", "4Mi"),
             pods.memory_volume("backup-confined", "4Mi"),
             *store.volumes(args.settings, args.settings.password_secret, self._claim(name, args)),
@@ -100,6 +102,8 @@ class BackupStore(pulumi.ComponentResource):
             "args": list(command),
             "env": [
                 *pods.environment(dict(sorted(args.environment.items()))),
+                # Let restic use only the CPUs of its limit.
+                {"name": "GOMAXPROCS", "value": str(math.ceil(args.settings.cpus))},
                 *([{"name": "ROOT", "value": root}] if root else []),
                 # The Job's name is the id of the set.
                 pods.field("SET", "metadata.labels['batch.kubernetes.io/job-name']"),
@@ -117,7 +121,8 @@ class BackupStore(pulumi.ComponentResource):
             "terminationMessagePolicy": "FallbackToLogsOnError",
             "volumeMounts": [
                 pods.mount("backup-config", c.ACCOUNTING_ETC, read_only=True),
-                pods.mount("backup-tmp", f"{root}/tmp"),
+                pods.mount("backup-tmp", "/tmp"),
+                *([pods.mount("backup-confined-tmp", f"{root}/tmp")] if root else []),
                 pods.mount("backup-confined" if root else "backup-run", f"{root}{c.BACKUP_RUN}"),
                 *store.mounts(args.settings, args.settings.password_secret, root),
                 *mounts,
@@ -234,7 +239,8 @@ def _pod(args: BackupArgs) -> pods.Spec:
         root=_ROOT,
     )
     return {
-        **made.args.site.pod(c.BACKUP),
+        # On the controller's Kubernetes node, the pod needs the controller's tolerations.
+        **made.args.site.pod(c.CONTROLLER if where else c.BACKUP),
         **where,
         "restartPolicy": "Never",
         "initContainers": [

@@ -25,6 +25,8 @@ _NOMINAL = 1024
 _PATIENCE = "1h"
 """Time that the Jobs may take. It is long, because the jail has tens of thousands of small files,
 and some file systems are slow."""
+_RESTORE_PATIENCE = "24h"
+"""Time that the Jobs may take if they restore the jail from a backup."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,9 @@ class Jail(pulumi.ComponentResource):
             opts=pulumi.ResourceOptions(
                 parent=self,
                 depends_on=list(depends_on),
-                custom_timeouts=pulumi.CustomTimeouts(create=_PATIENCE),
+                custom_timeouts=pulumi.CustomTimeouts(
+                    create=_RESTORE_PATIENCE if args.restore.containers else _PATIENCE
+                ),
             ),
         )
 

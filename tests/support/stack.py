@@ -411,6 +411,7 @@ FULL: dict[str, Any] = {
         "storage_class": "slow",
         "password_secret": "sets",
         "exclude": ["/tmp", "*.core"],
+        "largest_file": "2TiB",
         "upload": 50000,
         "cpus": 1.5,
         "memory": "4GiB",

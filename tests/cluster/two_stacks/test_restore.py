@@ -56,7 +56,7 @@ SYSTEM = (
 QUEUE = "squeue --all --noheader --array --states=PENDING --format=%i|%j|%u|%P|%l|%r|%E|%o|%Z"
 RECORDS = (
     "sacct --allusers --duplicates --noheader --parsable2 --state=COMPLETED,FAILED"
-    " --starttime=2020-01-01"
+    " --starttime=2020-01-01 --endtime=now"
     " --format=jobid,jobname,user,account,state,exitcode,alloctres,nodelist,submit,start,end"
 )
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from agents.backup.files import MARK
 from components import conventions as c
-from tests.container.backup.boxes import FOLDERS, PASSWORD, ROOT, STORE, Box, box
+from tests.container.backup.boxes import FOLDERS, PARTS, PASSWORD, ROOT, STORE, Box, box
 from tests.support.containers import Start, containers, put
 from tests.support.waiting import eventually
 
@@ -110,15 +111,17 @@ def blocks(box: Box) -> int:
 
 def test_restored_files_are_identical(backups: Box) -> None:
     wanted = fill(backups)
-    backups.shell(f"echo data >{FOLDERS['projects']}/file")
+    projects = FOLDERS["projects"]
+    backups.shell(f"echo data >{projects}/file; chmod 1777 {projects}; chgrp 2000 {projects}")
     output = backups.back_up("before-upgrade")
     backups.empty()
+    backups.shell(f"chmod 755 {projects}; chgrp 0 {projects}")
 
     restored = backups.restore()
 
     left_out = {"/tmp/left-out"}
     assert listing(backups) == {k: v for k, v in wanted.items() if k not in {*left_out, "/tmp"}}
-    assert backups.shell(f"cat {FOLDERS['projects']}/file") == "data"
+    assert backups.shell(f"cat {projects}/file; stat -c '%a %g' {projects}") == "data\n1777 2000"
     assert blocks(backups) < 1024, "the restored file still has holes"
     assert "the set 'before-upgrade' is complete" in output
     assert "jail: restored from the set 'before-upgrade'" in restored
@@ -144,6 +147,25 @@ def test_folder_with_files_is_not_restored(backups: Box) -> None:
 
     assert "jail: has files, so nothing is restored" in output
     assert [*listing(backups)] == ["/new"]
+
+
+def test_mark_of_a_user_does_not_restore_old_files(backups: Box) -> None:
+    """Users may write into the root of a volume, so they can make a file with the mark's name."""
+    projects = FOLDERS["projects"]
+    backups.shell(f"echo old >{projects}/file; chmod 1777 {projects}")
+    backups.back_up("first")
+    backups.shell(f"echo new >{projects}/file")
+    backups.shell(f"echo first >{projects}/{MARK}; chown 2000 {projects}/{MARK}")
+
+    assert "projects: has files, so nothing is restored" in backups.restore()
+    assert backups.shell(f"cat {projects}/file") == "new"
+
+
+def test_no_set_is_made_during_a_restore(backups: Box) -> None:
+    code, output = backups.run(f"set-files {PARTS}", SET="first", RESTORE="latest")
+
+    assert code == 1
+    assert output.startswith("backup: no sets are made while 'backup.restore' is set")
 
 
 @pytest.mark.parametrize("pause", [0.4, 0.8, 1.2])
@@ -194,7 +216,7 @@ def test_sets_that_are_not_kept_are_removed(backups: Box) -> None:
         "set=second",
         "set=third",
     ]
-    assert len(found) == 4
+    assert len(found) == 6
 
 
 def test_changed_files_are_reported(backups: Box) -> None:
@@ -207,7 +229,7 @@ def test_changed_files_are_reported(backups: Box) -> None:
     output = backups.back_up("first")
 
     backups.shell(f"rm {JAIL}/quiet")
-    assert "1 file changed during the backup: /log" in output
+    assert "files that changed during the backup: 1 (/log)" in output
 
 
 def test_no_file_of_the_container_is_below_the_root_of_restic(backups: Box) -> None:

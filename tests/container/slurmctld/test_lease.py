@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from agents.backup.files import MARK
 from components import conventions as c
 from tests.support.slurmctld import Slurmctld
 from tests.support.stack import alone
@@ -72,3 +73,14 @@ def test_stopped_controller_releases_the_lease(controllers: Controllers) -> None
 
     controllers.logs("second", SERVES)
     assert "taking over" not in controllers.run("cat /tmp/second")
+
+
+def test_controller_does_not_start_with_a_partly_restored_queue(slurmctld: Slurmctld) -> None:
+    mark = f"{c.CONTROLLER_SPOOL}/{MARK}"
+    slurmctld.run(f"touch {mark}")
+
+    output = slurmctld.run(f"POD_UID=first {SCRIPT} 2>&1 || echo ended")
+
+    slurmctld.run(f"rm {mark}")
+    assert "the restore of the queue was interrupted" in output
+    assert output.splitlines()[-1] == "ended"

@@ -18,6 +18,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from agents import populate
+from agents.backup.files import MARK
 from agents.populate import GENERATIONS, MARKER, Image, Jail, RefusedError
 from agents.tree import Tree, by_descriptor
 from components import conventions as c
@@ -142,6 +143,14 @@ def test_jail_is_filled_only_once(jail: Path, image: Images) -> None:
     assert contents(jail)["usr/bin/tmux"] == "old tmux"
     assert contents(jail)["etc/motd"] == "edited"
     assert (jail / MARKER).read_text() == "0\n"
+
+
+def test_partly_restored_jail_is_not_filled(jail: Path, image: Images) -> None:
+    (jail / MARK).touch()
+
+    with pytest.raises(RefusedError, match="the restore of the jail was interrupted"):
+        Jail(jail).reach(0, image(OLD))
+    assert [path.name for path in jail.iterdir()] == [MARK]
 
 
 def test_open_files_survive_a_refresh(used_jail: Path, image: Images) -> None:

@@ -1,10 +1,12 @@
 """The reason of a failed run of restic, and the command with which restic runs."""
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from agents.backup.restic import Done, Restic
+from agents.backup.restic import Done, Progress, Restic
 
 STORE = {"RESTIC_REPOSITORY": "/store/test", "CLUSTER": "test"}
 
@@ -57,3 +59,24 @@ def test_restic_is_confined_to_its_root(tmp_path: Path) -> None:
     confined = Restic({**STORE, "ROOT": "/srv/root"}, tmp_path)
 
     assert confined.command("init")[:3] == ["chroot", "/srv/root", "restic"]
+
+
+def test_sleeping_process_has_stalled_after_a_while() -> None:
+    with subprocess.Popen(["sleep", "60"]) as sleeping:
+        now = [0.0]
+        progress = Progress(sleeping.pid, lambda: now[0])
+        assert not progress.has_stalled()
+        now[0] = 3600
+
+        assert progress.has_stalled()
+        sleeping.kill()
+
+
+def test_working_process_has_not_stalled() -> None:
+    now = [0.0]
+    progress = Progress(os.getpid(), lambda: now[0])
+    with Path("/dev/zero").open("rb") as zeros:
+        zeros.read(1 << 21)
+    now[0] = 3600
+
+    assert not progress.has_stalled()

@@ -8,14 +8,14 @@ from agents.backup.restic import BackupError, Snapshot
 from agents.backup.sets import choose, sets, surplus, table, tags
 
 NOW = datetime(2026, 12, 1, 12, tzinfo=UTC)
-PARTS = ("state", "accounting", "jail")
+PARTS = ("state", "accounting", "jail", "complete")
 
 
-def made(identity: str, *parts: str, age: timedelta = timedelta()) -> list[Snapshot]:
+def made(identity: str, *parts: str, age: timedelta = timedelta(), run: str = "") -> list[Snapshot]:
     """Return the snapshots of a set; its parts are one second apart."""
     return [
         Snapshot(
-            f"{identity}-{part}",
+            f"{run}{identity}-{part}",
             (NOW - age + timedelta(seconds=second)).isoformat().replace("+00:00", "Z"),
             frozenset(tags(identity, part)),
         )
@@ -23,22 +23,36 @@ def made(identity: str, *parts: str, age: timedelta = timedelta()) -> list[Snaps
     ]
 
 
-def test_set_is_complete_once_it_has_the_jail() -> None:
-    found = sets([*made("a", *PARTS), *made("b", "state", age=timedelta(hours=1))])
+def test_set_is_complete_once_it_has_its_mark() -> None:
+    found = sets(
+        [*made("a", *PARTS), *made("b", "state", "accounting", "jail", age=timedelta(hours=1))]
+    )
 
     assert [(one.id, one.is_complete) for one in found] == [("b", False), ("a", True)]
 
 
 def test_snapshots_without_a_set_are_ignored() -> None:
     dump = Snapshot("1f2e3d4c", NOW.isoformat(), frozenset())
-    assert sets([dump, *made("a", "jail")]) == sets(made("a", "jail"))
+    assert sets([dump, *made("a", *PARTS)]) == sets(made("a", *PARTS))
 
 
 def test_repeated_part_counts_once_with_its_newest_snapshot() -> None:
-    first, second = made("a", "state", age=timedelta(hours=1)), made("a", "state", "jail")
+    first = made("a", "state", age=timedelta(hours=1), run="first-")
+    second = made("a", *PARTS)
     (found,) = sets([*second, *first])
 
     assert found.parts["state"] == second[0]
+    assert found.others == (first[0],)
+
+
+def test_parts_of_a_failed_run_after_the_mark_do_not_count() -> None:
+    first = made("a", *PARTS, age=timedelta(hours=1), run="first-")
+    second = made("a", "state", "jail")
+    (found,) = sets([*second, *first])
+
+    assert found.is_complete
+    assert [found.parts[part] for part in PARTS] == first
+    assert found.others == tuple(second)
 
 
 def test_latest_is_the_newest_complete_set() -> None:
@@ -62,12 +76,12 @@ def test_error_about_a_missing_set_names_the_newest_sets(wanted: str) -> None:
         choose(found, wanted)
 
 
-def test_other_parts_are_removed_together_with_their_jail() -> None:
+def test_parts_are_removed_together_with_their_mark() -> None:
     kept = made("new", *PARTS, age=timedelta(hours=1))
     before = sets([*made("old", *PARTS, age=timedelta(hours=2)), *kept])
-    after = sets([*made("old", "state", "accounting", age=timedelta(hours=2)), *kept])
+    after = sets([*made("old", *PARTS[:-1], age=timedelta(hours=2)), *kept])
 
-    assert surplus(before, after, NOW) == {"old-state", "old-accounting"}
+    assert surplus(before, after, NOW) == {"old-state", "old-accounting", "old-jail"}
 
 
 @pytest.mark.parametrize(("hours", "removed"), [(1, set()), (25, {"half-state"})])
