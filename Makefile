@@ -80,7 +80,7 @@ APART  := tests/cluster/edits tests/cluster/nodesets tests/cluster/health tests/
 # Lanes in the order in which they start. Three lanes run at a time. They use two cores nearly fully,
 # and more lanes would cause timeouts. When a lane ends, the next one starts. `test` first downloads
 # the files that lanes need, so that no lane has to wait for a download.
-LANES  := cluster health nodesets container edits bridge stacks
+LANES  := cluster health nodesets bridge container edits stacks
 # Parallel lanes slow each other down: a test, or an event that a test waits for, may take three
 # times as long. PATIENCE=3 therefore triples the time limits of waits.
 test: check .local/bin/docker-registry /usr/bin/rsync  ## Run all tests that a change must pass (`make soak` runs the longer tests)

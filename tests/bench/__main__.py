@@ -30,6 +30,7 @@ from local.configuration import MAX_NODES
 from local.paths import ROOT
 from tests.bench import (
     accounting,
+    backup,
     bridge,
     confinement,
     exporter,
@@ -59,6 +60,7 @@ IN_CONTAINERS: Mapping[str, Callable[[Figures], None]] = {
     "jail": jail.measure,
     "containers": images.measure,
     "accounting": accounting.measure,
+    "backup": backup.measure,
     "exporter": exporter.measure,
 }
 """Parts that need no cluster; some need containers."""

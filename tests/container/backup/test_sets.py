@@ -9,7 +9,7 @@ import pytest
 
 from agents.backup.files import MARK
 from components import conventions as c
-from tests.container.backup.boxes import FOLDERS, PARTS, PASSWORD, ROOT, STORE, Box, box
+from tests.support.backups import FOLDERS, PARTS, PASSWORD, ROOT, STORE, Box, box
 from tests.support.containers import Start, containers, put
 from tests.support.waiting import eventually
 
