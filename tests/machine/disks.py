@@ -152,6 +152,8 @@ class Payload:
 def payload(client: docker.DockerClient, made: Payload, public_key: str, say: Say) -> None:
     """Write the disks of a run."""
     made.folder.mkdir(parents=True, exist_ok=True)
+    # Build Kubernetes' binaries before they are copied: the emulated machine would need hours.
+    ours, node, others = _references(client, say)
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="machine-payload-") as work:
         folder = Path(work)
         (folder / "authorized_keys").write_text(f"{public_key}\n")
@@ -161,7 +163,6 @@ def payload(client: docker.DockerClient, made: Payload, public_key: str, say: Sa
     with tempfile.TemporaryDirectory(dir=CACHE, prefix="machine-docker-") as work:
         folder = Path(work)
         say("loading the images into a second Docker engine")
-        ours, node, others = _references(client, say)
         with _second_engine(folder) as second:
             with images.saved(client, [*ours, node, *others], folder, say) as archive:
                 execute(["docker", "--host", _socket(folder), "load", "--input", archive])
