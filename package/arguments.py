@@ -183,8 +183,8 @@ class Backup(TypedDict):
     password_secret: Input[str]
     """Secret in the stack's namespace; its entry `password` encrypts the backups."""
     exclude: NotRequired[Input[Sequence[Input[str]]]]
-    """Files to leave out: paths in the jail and in each of its volumes, or patterns of restic, such
-    as '*.core' or '.cache'."""
+    """Patterns of restic for files to leave out, such as '*.core'. A pattern with a leading slash
+    is a path in the jail and in each of its volumes. With '/*' at its end, the folder stays."""
     largest_file: NotRequired[Input[str]]
     """Size of the largest file. Larger ones are left out: restic also reads the holes of sparse
     files, so one such file could stop all backups."""

@@ -73,8 +73,7 @@ def _set_files(restic: Restic, environment: Mapping[str, str], parts: Sequence[P
         raise BackupError("; ".join(errors))
     if parts[-1].name == sets.JAIL:
         sets.complete(restic, identity)
-        sets.thin(restic, datetime.now(UTC))
-        listed = sets.table(sets.sets(restic.snapshots()))
+        listed = sets.table(sets.thin(restic, datetime.now(UTC)))
         print(f"backup: the set '{identity}' is complete; the store has:\n{listed}")
 
 

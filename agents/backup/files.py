@@ -135,7 +135,7 @@ def inspect(folder: Path, since: float, limits: Limits) -> list[str]:
     those that are too large for the backup."""
     changes, large = Some(), Some()
     largest = limits.largest * _MIB if limits.largest else None
-    for path, status in _files(folder, {one.rstrip("/") for one in limits.exclude}):
+    for path, status in _files(folder, {one.removesuffix("/*") for one in limits.exclude}):
         if largest is not None and status.st_size > largest:
             large.add(path)
         elif status.st_ctime >= since:

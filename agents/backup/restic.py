@@ -58,7 +58,7 @@ _LONGEST: Final = 1 << 26
 """Bytes of restic's output that are read."""
 _FATAL = re.compile(r"^(?:Fatal: )+(.*)")
 _REASONS = (
-    re.compile(r"^subprocess mariadb-dump: (.*)"),
+    re.compile(r"^subprocess \S+: (.*)"),
     re.compile(r".* returned error, retrying after [^:]*: (.*)"),
     re.compile(r"^Save\(.*\) failed: (.*)"),
     _FATAL,
@@ -130,6 +130,7 @@ class Restic:
         """Put the files that a confined restic needs below its root."""
         run = self.root / RUN
         certificates = self._etc / "accounting/store-ca.pem"
+        (run / "store-ca.pem").unlink(missing_ok=True)
         if certificates.exists():
             shutil.copyfile(certificates, run / "store-ca.pem")
         if self.root != Path("/"):
@@ -166,7 +167,11 @@ class Restic:
         began = time.monotonic()
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as said:
             running = subprocess.Popen(
-                self.command(*arguments), env=self.environment(), stdout=output, stderr=said
+                self.command(*arguments),
+                env=self.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=said,
             )
             progress = Progress(running.pid)
             while (code := _ended(running)) is None:
@@ -180,13 +185,13 @@ class Restic:
 
         `unlock` removes the lock of a killed run after half an hour.
         """
-        done, waits = self.once(*arguments, watch=watch), False
+        done, attempts = self.once(*arguments, watch=watch), 0
         while done.code == LOCKED:
-            if waits:
-                time.sleep(_PAUSE)
-            else:
+            if attempts == 1:
                 print("another run uses the store: waiting for it", file=sys.stderr, flush=True)
-            waits = True
+            if attempts:
+                time.sleep(_PAUSE)
+            attempts += 1
             self.once("unlock")
             done = self.once(*arguments, watch=watch)
         return done

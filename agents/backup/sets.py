@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from agents.backup.restic import BackupError, Restic, Snapshot
+from agents.backup.restic import RUN, BackupError, Restic, Snapshot
 
 STATE: Final = "state"
 """Part with slurmctld's state: the queue."""
@@ -96,16 +96,19 @@ def surplus(before: Sequence[Set], after: Sequence[Set], now: datetime) -> set[s
 
 def complete(restic: Restic, identity: str) -> None:
     """Mark a set as complete. Raises BackupError."""
+    (restic.root / RUN / MARK).write_text(f"{identity}\n")
     done = restic.run(
         *("backup", "--host", restic.cluster, "--tag", ",".join(tags(identity, MARK))),
-        *("--stdin-filename", MARK, "--stdin-from-command", "--", "/usr/bin/restic", "version"),
+        f"/{RUN}/{MARK}",
     )
     if done.code != 0:
         raise BackupError(f"the set '{identity}' cannot be marked as complete: {done.reason}")
 
 
-def thin(restic: Restic, now: datetime, *options: str) -> None:
-    """Remove the sets that the settings do not keep, and their data. Raises BackupError.
+def thin(restic: Restic, now: datetime, *options: str) -> list[Set]:
+    """Remove the sets that the settings do not keep, and their data. Return the other sets.
+
+    Raises BackupError.
 
     `options` are those of restic-prune(1).
     """
@@ -114,10 +117,12 @@ def thin(restic: Restic, now: datetime, *options: str) -> None:
     done = restic.run("forget", *chosen, *restic.keep)
     if done.code != 0:
         raise BackupError(f"old sets cannot be removed: {done.reason}")
-    restic.forget(surplus(before, sets(restic.snapshots()), now))
+    after = sets(restic.snapshots())
+    restic.forget(surplus(before, after, now))
     done = restic.run("prune", *options)
     if done.code != 0:
         raise BackupError(f"the data of old sets cannot be removed: {done.reason}")
+    return after
 
 
 def table(found: Sequence[Set]) -> str:

@@ -115,9 +115,9 @@ class Backup(Store):
     """Size of the stack's own volume for backups."""
     password_secret: SecretName
     """Secret in the stack's namespace; its entry `password` encrypts the backups."""
-    exclude: tuple[Line, ...] = ("/tmp", "/var/cache", "/var/tmp")
-    """Files to leave out: paths in the jail and in each of its volumes, or patterns of restic, such
-    as '*.core' or '.cache'."""
+    exclude: tuple[Line, ...] = ("/tmp/*", "/var/cache/*", "/var/tmp/*")
+    """Patterns of restic for files to leave out, such as '*.core'. A pattern with a leading slash
+    is a path in the jail and in each of its volumes. With '/*' at its end, the folder stays."""
     largest_file: MemoryMiB = Field("1TiB", validate_default=True)
     """Size of the largest file. Larger ones are left out: restic also reads the holes of sparse
     files, so one such file could stop all backups."""

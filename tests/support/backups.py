@@ -80,7 +80,7 @@ class Box:
     def restic(self, command: str) -> str:
         code, output = open_shells.run(
             self.container,
-            f"restic --no-cache -r {STORE}/test {command}",
+            f"restic --no-cache -r {STORE}/sets/test {command}",
             environment={"RESTIC_PASSWORD": PASSWORD},
         )
         assert code == 0, output

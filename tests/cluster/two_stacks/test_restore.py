@@ -125,7 +125,7 @@ def queue(cluster: Cluster) -> list[str]:
 
 def destroy(cluster: Cluster) -> None:
     """Remove the stack with its namespace, volumes and state. Only the store remains."""
-    cluster.deploy("down")
+    cluster.deploy("destroy")
     eventually("the namespace is gone", lambda: not cluster.objects("persistentvolumeclaims"), 120)
     cluster.kubectl("delete", "persistentvolume", SECRET)
 
@@ -155,6 +155,7 @@ def filled(cluster: Cluster) -> Iterator[Cluster]:
         cluster.kubectl("delete", kind, SECRET)
 
 
+@pytest.mark.soak
 def test_lost_stack_is_restored_from_a_set(filled: Cluster) -> None:
     ended = filled.run("sbatch --parsable --wait --wrap true")
     failed = filled.run("sbatch --parsable --wait --wrap 'exit 3' || true")

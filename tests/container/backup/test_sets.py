@@ -14,6 +14,7 @@ from tests.support.containers import Start, containers, put
 from tests.support.waiting import eventually
 
 JAIL = FOLDERS["jail"]
+LATEST = {"RESTORE": "latest"}
 MAKE = r"""
 import os, socket, subprocess
 top = "%s"
@@ -119,8 +120,8 @@ def test_restored_files_are_identical(backups: Box) -> None:
 
     restored = backups.restore()
 
-    left_out = {"/tmp/left-out"}
-    assert listing(backups) == {k: v for k, v in wanted.items() if k not in {*left_out, "/tmp"}}
+    del wanted["/tmp/left-out"]
+    assert listing(backups) == wanted
     assert backups.shell(f"cat {projects}/file; stat -c '%a %g' {projects}") == "data\n1777 2000"
     assert blocks(backups) < 1024, "the restored file still has holes"
     assert "the set 'before-upgrade' is complete" in output
@@ -168,7 +169,7 @@ def test_no_set_is_made_during_a_restore(backups: Box) -> None:
     assert output.startswith("backup: no sets are made while 'backup.restore' is set")
 
 
-@pytest.mark.parametrize("pause", [0.4, 0.8, 1.2])
+@pytest.mark.parametrize("pause", [0.8, 1.6])
 def test_killed_restore_continues_in_the_next_run(backups: Box, pause: float) -> None:
     wanted = fill(backups)
     backups.back_up("first", EXCLUDE="")
@@ -182,7 +183,7 @@ def test_killed_restore_continues_in_the_next_run(backups: Box, pause: float) ->
     assert listing(backups) == wanted
 
 
-@pytest.mark.parametrize("pause", [0.3, 0.7, 1.1])
+@pytest.mark.parametrize("pause", [1.0, 3.0])
 def test_killed_backup_leaves_no_complete_set(backups: Box, pause: float) -> None:
     wanted = fill(backups)
     backups.back_up("first", EXCLUDE="")
@@ -262,7 +263,7 @@ def test_files_behind_a_users_link_are_not_backed_up(backups: Box) -> None:
         ["bash", "-c", f"cd {JAIL}/home/eve; touch on; while [ -e on ]; do {swap}; done"],
         detach=True,
     )
-    for identity in ("first", "second", "third"):
+    for identity in ("first", "second"):
         backups.run(f"set-files jail={c.JAIL}", SET=identity)
     backups.shell(f"rm {JAIL}/home/eve/on; sleep 0.2")
 
@@ -282,7 +283,7 @@ def test_errors_of_the_store_have_one_line(start: Start) -> None:
 
     code, output = fresh.run(f"restore-files jail={c.JAIL}", RESTORE="latest")
     assert (code, len(output.splitlines())) == (1, 1), output
-    assert output.startswith(f"restore: cannot open the store {c.BACKUP_DATA}/test: ")
+    assert output.startswith(f"restore: cannot open the store {c.BACKUP_DATA}/sets/test: ")
 
     fresh.back_up("first")
     fresh.empty()
@@ -291,8 +292,8 @@ def test_errors_of_the_store_have_one_line(start: Start) -> None:
     assert output.startswith("restore: the store has no complete set 'nightly'")
 
     put(fresh.container, {f"{c.BACKUP_PASSWORD}/password": "wrong"})
-    for command in (f"set-files jail={c.JAIL}", f"restore-files jail={c.JAIL}"):
-        code, output = fresh.run(command, SET="second", RESTORE="latest")
+    for command, chosen in (("set-files", {"SET": "second"}), ("restore-files", LATEST)):
+        code, output = fresh.run(f"{command} jail={c.JAIL}", **chosen)
         assert (code, len(output.splitlines())) == (1, 1), output
         assert "wrong password" in output
 

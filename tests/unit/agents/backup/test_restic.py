@@ -19,7 +19,7 @@ STORE = {"RESTIC_REPOSITORY": "/store/test", "CLUSTER": "test"}
             'done\n{"message_type":"exit_error","code":1,"message":"Fatal: no such store"}',
             "no such store",
         ),
-        ("subprocess mariadb-dump: Access denied\nFatal: unable to save", "Access denied"),
+        ("subprocess env: Access denied\nFatal: unable to save", "Access denied"),
         (
             "Save(<data/1>) failed: write: no space left on device\nFatal: no space",
             "write: no space left on device",
