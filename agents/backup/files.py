@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Final
 
 from agents.backup import sets
 from agents.backup.restic import UNREADABLE, BackupError, Done, Restic
@@ -85,7 +85,11 @@ def back_up(restic: Restic, part: Part, identity: str, limits: Limits) -> str:
     )
     if done.code not in (0, UNREADABLE):
         raise BackupError(f"cannot back up {part.name}: {done.reason}")
-    unread = _unread(part, done)
+    unread = _errors(
+        done,
+        "no set is complete until the file is repaired, or added to 'backup.exclude': cannot read "
+        f"all files of {part.name}",
+    )
     summary = done.messages("summary")[-1]
     files, size, added = (
         summary[key] for key in ("total_files_processed", "total_bytes_processed", "data_added")
@@ -115,19 +119,16 @@ class Some:
         return [text] if self.count else []
 
 
-def _unread(part: Part, done: Done) -> Some:
-    """Return the files that users removed or made unreadable. Raises BackupError after another
-    error of a file, such as one of the storage."""
-    unread = Some()
+def _errors(done: Done, what: str) -> Some:
+    """Return the files with errors that users cause. Raises BackupError after any other error, such
+    as one of the storage. `what` begins the error's text."""
+    found = Some()
     for error in done.messages("error"):
         text = str((error.get("error") or {}).get("message", ""))
         if not any(one in text for one in _BY_USERS):
-            raise BackupError(
-                f"cannot read all files of {part.name}: {text}; repair the file, or add it to "
-                "'backup.exclude'; until then, no set is complete"
-            )
-        unread.add(str(error.get("item", text)))
-    return unread
+            raise BackupError(f"{what}: {text}")
+        found.add(str(error.get("item", text)))
+    return found
 
 
 def inspect(folder: Path, since: float, limits: Limits) -> list[str]:
@@ -176,13 +177,15 @@ def restore(restic: Restic, part: Part, wanted: str) -> str:
         if part.name not in chosen.parts:
             return f"{part.name}: is not in the set '{chosen.id}', so nothing is restored"
         (folder / MARK).write_text(chosen.id)
-        _unpack(restic, part, chosen.parts[part.name].id)
+        missing = _unpack(restic, part, chosen.parts[part.name].id)
         (folder / MARK).unlink()
-    return f"{part.name}: restored from the set '{chosen.id}' of {chosen.time[:16]}Z"
+    restored = f"{part.name}: restored from the set '{chosen.id}' of {chosen.time[:16]}Z"
+    return "; ".join((restored, *missing.shown("could not be restored")))
 
 
-def _unpack(restic: Restic, part: Part, snapshot: str) -> None:
-    """Copy a snapshot into the folder. Raises BackupError."""
+def _unpack(restic: Restic, part: Part, snapshot: str) -> Some:
+    """Copy a snapshot into the folder. Return the files that cannot exist, such as a link that was
+    replaced while restic read it. Raises BackupError."""
     # The parent has only this folder in the snapshot. restic sets owner and mode of the folder
     # itself only if it restores the parent.
     parent = str(PurePosixPath(part.folder).parent)
@@ -192,10 +195,10 @@ def _unpack(restic: Restic, part: Part, snapshot: str) -> None:
         *(f"--exclude-xattr={name}" for name in _FOREIGN_ATTRIBUTES),
         *("--target", parent, f"{snapshot}:{parent}"),
     )
-    errors: list[dict[str, Any]] = done.messages("error")
-    if done.code != 0 or errors:
-        texts = [str((one.get("error") or {}).get("message", "")) for one in errors]
-        raise BackupError(f"cannot restore {part.name}: {(texts or [done.reason])[0]}")
+    missing = _errors(done, f"cannot restore {part.name}")
+    if done.code != 0 and not missing.count:
+        raise BackupError(f"cannot restore {part.name}: {done.reason}")
+    return missing
 
 
 def _begun(folder: Path) -> str | None:

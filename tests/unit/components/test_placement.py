@@ -59,7 +59,7 @@ def test_default_placement_applies_to_services_and_jobs(graph_of: GraphOf) -> No
 
     assert {service for _, service, _ in found} >= SERVICES
     assert {service for kind, service, _ in found if kind in ("CronJob", "Job")} == {
-        *("accounting-backup", "accounts", "config", "config-check", "jail", "longcheck"),
+        *("accounting-backup", "accounts", "backup", "config", "config-check", "jail", "longcheck"),
         *("reconciler", "snapshots"),
     }
     for kind, service, pod in found:
