@@ -59,25 +59,11 @@ def no_binding(lab: Lab) -> Iterator[None]:
     ]
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": made})
     lab.cluster.kubectl("apply", "-f", "-", stdin=text)
-    probe = lab.manifest("probe")
-    probe["spec"].update(schedulerName="none")
     try:
-        lab.create(probe)
-        # The API server needs some seconds before it applies a new policy.
-        eventually("no pod can be bound", lambda: "no pod may start" in _binding(lab, "probe"))
         lab.create(lab.manifest("train"))
         yield
     finally:
         lab.cluster.kubectl("delete", "-f", "-", "--ignore-not-found", stdin=text)
-
-
-def _binding(lab: Lab, pod: str) -> str:
-    """Return the API server's answer to a binding that it must not carry out."""
-    target = {"kind": "Node", "name": lab.machine_of("cpu-0")}
-    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod}, "target": target}
-    path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/binding?dryRun=All"
-    create = ("create", "--raw", path, "-f", "-")
-    return lab.cluster.kubectl_result(*create, stdin=json.dumps(body), check=False).stderr
 
 
 @contextlib.contextmanager
